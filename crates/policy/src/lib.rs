@@ -1,0 +1,18 @@
+//! Decisions as pure functions of state, time and a random source that are passed in.
+//!
+//! No clock, no I/O, no threads: the servers and the simulator call the same code. [`Lru`] orders blocks for eviction;
+//! [`placement`] chooses the nodes that a new block goes to.
+//!
+//! ```
+//! let mut order = tidepool_policy::Lru::new(3);
+//! order.insert(0);
+//! order.insert(1);
+//! order.touch(0);
+//! assert_eq!(order.coldest(), Some(1));
+//! ```
+#![forbid(unsafe_code)]
+
+mod lru;
+pub mod placement;
+
+pub use lru::Lru;

@@ -1,0 +1,46 @@
+//! What a node tells the catalogs: a numbered journal of changes, and pages of what it holds.
+//!
+//! A change gets its number in the same critical section as the change itself, so an add and a remove of one id never
+//! swap. A page is read in one critical section too and names the number it reflects: a catalog that has applied all
+//! changes up to that number, then the page, then later changes, is exact. (Pages walk slots, so a block that moves behind
+//! the walk does so by a removal and an addition, both numbered after the page.)
+
+use std::time::Duration;
+use tidepool_types::{BlockId, Tier};
+
+/// One change to what a node holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// The node holds the block from now on.
+    Added(BlockId, Tier),
+    /// The node no longer holds the block.
+    Removed(BlockId),
+}
+
+/// The end of a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PageEnd {
+    /// The number of the latest change that the page reflects.
+    pub as_of: u64,
+    /// Where the next page starts; `None` after the last.
+    pub next: Option<u64>,
+}
+
+/// The journal no longer reaches back to the number asked for: send a snapshot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Overrun;
+
+/// A node's holdings as its announcers see them.
+pub trait Inventory: Send + Sync {
+    /// The number of the latest change; zero before the first.
+    fn latest(&self) -> u64;
+
+    /// Appends the changes numbered `after + 1` and up, at most `max` of them, in order and without gaps.
+    fn changes(&self, after: u64, max: usize, out: &mut Vec<Change>) -> Result<(), Overrun>;
+
+    /// Appends what is held in the page at `cursor` (zero is the first), looking at no more than `max` slots.
+    fn page(&self, cursor: u64, max: usize, out: &mut Vec<(BlockId, Tier)>) -> PageEnd;
+
+    /// Waits until there is a change past `after`, or for `timeout`; returns the latest number.
+    fn wait(&self, after: u64, timeout: Duration) -> u64;
+}

@@ -1,0 +1,24 @@
+//! A node's memory: slabs, slots, the shared index, the allocator and the read protocol.
+//!
+//! A node has two shared files: the *map* (a control page, a header per slot, the index; clients see it read-only) and the
+//! *slab* (the blocks' bytes). [`Pool`] is the owner's side: it reserves, seals, evicts, holds and lists. [`Mapping`] is a
+//! client's side: it finds and copies blocks without asking anybody, and [`ShmTransport`] offers that as a transport.
+//! `docs/protocol.md` has both files byte by byte. Nothing here opens a socket or knows of catalogs.
+
+pub mod inventory;
+
+mod heap;
+mod journal;
+mod layout;
+mod mapping;
+mod memory;
+mod placed;
+mod pool;
+mod protocol;
+mod shm;
+mod sync;
+
+pub use layout::{FORMAT_VERSION, FormatError, MAX_SLOTS};
+pub use mapping::{Found, MapError, Mapping};
+pub use pool::{Hold, NoRoom, OpenError, Pool, PoolConfig, PoolStats, Reservation, Sealed};
+pub use shm::ShmTransport;

@@ -1,0 +1,170 @@
+//! A client's side of a node's memory: finds blocks in the shared index without asking anybody.
+
+use crate::layout::{CONTROL_BYTES, FormatError, Shape};
+use crate::memory::Memory;
+use crate::protocol::{Described, Index, LINE_WORDS, generation_of, load_sealed, unchanged};
+use crate::sync::AtomicU64;
+use std::io;
+use std::os::fd::OwnedFd;
+use thiserror::Error;
+use tidepool_types::{BlockId, ClientId, CopyName, Epoch, Generation};
+use tidepool_wire::message::SlotName;
+
+/// Why a node's memory could not be mapped.
+#[derive(Debug, Error)]
+pub enum MapError {
+    /// The kernel refused.
+    #[error("mapping a node's memory: {0}")]
+    Io(#[from] io::Error),
+    /// The files are not what they should be.
+    #[error(transparent)]
+    Format(#[from] FormatError),
+}
+
+/// A node's memory, mapped.
+pub struct Mapping {
+    shape: Shape,
+    map: Memory,
+    slab: Memory,
+    writable: Option<Memory>,
+}
+
+/// A block that was there a moment ago. What was taken from it counts only if [`Mapping::is_current`] agrees afterwards.
+#[derive(Debug, Clone, Copy)]
+pub struct Found {
+    slot: u32,
+    stamp: u64,
+    described: Described,
+}
+
+impl Mapping {
+    /// Maps the files that a node handed out, after checking that they are a node's.
+    pub fn open(map: &OwnedFd, slab: &OwnedFd, writable: Option<&OwnedFd>) -> Result<Self, MapError> {
+        let (map, slab) = (Memory::map(map, false)?, Memory::map(slab, false)?);
+        let shape = Shape::read(map.words(), slab.words())?;
+        let writable = writable.map(|file| Memory::map(file, true)).transpose()?;
+        if let Some(writable) = writable.as_ref().filter(|writable| writable.len() != slab.len()) {
+            let (found, expected) = (writable.len(), slab.len());
+            return Err(FormatError::Length { file: "slab", found, expected }.into());
+        }
+        Ok(Self { shape, map, slab, writable })
+    }
+
+    /// Enters the node's pages into this process's page tables; the first copies are slow without. Takes tenths of a
+    /// second per gigabyte: call it from a thread that has the time.
+    pub fn populate(&self) {
+        self.map.populate(false);
+        match &self.writable {
+            Some(writable) => writable.populate(true),
+            None => self.slab.populate(false),
+        }
+    }
+
+    /// The node's incarnation.
+    pub fn epoch(&self) -> Epoch {
+        self.shape.epoch
+    }
+
+    /// Whether this process may fill reservations itself.
+    pub fn is_writable(&self) -> bool {
+        self.writable.is_some()
+    }
+
+    /// Looks a block up. No round trip, and nothing is held.
+    pub fn find(&self, id: &BlockId) -> Option<Found> {
+        let id = id.words();
+        self.index().find(id, |slot| {
+            let header = self.header(slot)?;
+            let (stamp, described) = load_sealed(header)?;
+            let inside = self.slab.at(described.offset, described.len).is_some();
+            (described.id == id && inside && unchanged(header, stamp)).then_some(Found { slot, stamp, described })
+        })
+    }
+
+    /// Whether everything taken from the block since it was found belongs to it.
+    pub fn is_current(&self, found: &Found) -> bool {
+        self.header(found.slot).is_some_and(|header| unchanged(header, found.stamp))
+    }
+
+    /// The copy's name.
+    pub fn copy_name(&self, found: &Found) -> CopyName {
+        CopyName { epoch: self.shape.epoch, generation: Generation(generation_of(found.stamp)) }
+    }
+
+    /// Asks the processor for the index line that the search for `id` starts at.
+    pub(crate) fn prefetch_index(&self, id: &BlockId) {
+        let index = self.index();
+        prefetch(index.bucket(index.home(id.words())).as_ptr().cast());
+    }
+
+    /// Asks the processor for the header that the index suggests for `id`; the index line should be in cache.
+    pub(crate) fn prefetch_header(&self, id: &BlockId) {
+        if let Some(header) = self.index().find(id.words(), |slot| self.header(slot)) {
+            prefetch(header.as_ptr().cast());
+        }
+    }
+
+    /// The address of `len` bytes at `offset` of the slab; `None` outside it.
+    pub fn readable_at(&self, offset: u64, len: u64) -> Option<*const u8> {
+        self.slab.at(offset, len).map(<*mut u8>::cast_const)
+    }
+
+    /// The address of `len` bytes at `offset` of the slab, for filling a reservation; `None` without that right.
+    pub fn writable_at(&self, offset: u64, len: u64) -> Option<*mut u8> {
+        // The control page is nobody's reservation.
+        self.writable.as_ref().filter(|_| offset >= CONTROL_BYTES)?.at(offset, len)
+    }
+
+    fn header(&self, slot: u32) -> Option<&[AtomicU64]> {
+        let start = CONTROL_BYTES as usize / 8 + slot as usize * LINE_WORDS;
+        (u64::from(slot) < self.shape.slots).then(|| &self.map.words()[start..start + LINE_WORDS])
+    }
+
+    fn index(&self) -> Index<'_> {
+        Index(&self.map.words()[self.shape.index_at() as usize / 8..])
+    }
+}
+
+impl Found {
+    /// Bytes of the block.
+    #[expect(clippy::len_without_is_empty, reason = "a block has at least one byte")]
+    pub fn len(&self) -> u64 {
+        self.described.len
+    }
+
+    /// Where it starts in the slab.
+    pub fn offset(&self) -> u64 {
+        self.described.offset
+    }
+
+    /// Who wrote it.
+    pub fn writer(&self) -> ClientId {
+        ClientId(self.described.writer)
+    }
+
+    /// Its slot.
+    pub fn slot(&self) -> SlotName {
+        SlotName { slot: self.slot, generation: Generation(generation_of(self.stamp)) }
+    }
+
+    /// Its id.
+    pub fn id(&self) -> BlockId {
+        BlockId::from_words(self.described.id)
+    }
+
+    /// Where its checksums start in the slab.
+    pub(crate) fn checksums_at(&self) -> u64 {
+        crate::placed::Placed::of(&self.described).checksums_at()
+    }
+}
+
+/// Asks the processor to have the line at `address` in cache soon.
+pub(crate) fn prefetch(address: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch never faults, whatever the address.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(address.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
+}

@@ -1,0 +1,84 @@
+//! Shared memory: files that are allocated and touched when made, mapped by whoever is handed a descriptor.
+
+use crate::sync::AtomicU64;
+use rustix::fs::{FallocateFlags, Mode, OFlags};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::ptr::NonNull;
+
+/// A shared mapping of a whole file.
+pub(crate) struct Memory {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: a mapping is only an address range that stays mapped until drop; what may be done with its bytes is decided by
+// the protocol over them, which uses atomics or tolerates races.
+unsafe impl Send for Memory {}
+// SAFETY: as above.
+unsafe impl Sync for Memory {}
+
+/// Makes a file of `len` zero bytes, all of them backed by memory from now on.
+pub(crate) fn create(path: &Path, len: u64) -> io::Result<OwnedFd> {
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
+    let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)?;
+    match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, len) {
+        Ok(()) => Ok(file),
+        Err(error) => {
+            let _ = std::fs::remove_file(path);
+            Err(error.into())
+        }
+    }
+}
+
+impl Memory {
+    /// Maps all of `file`. The owner must never shorten a file that it has handed out.
+    pub(crate) fn map(file: impl AsFd, writable: bool) -> io::Result<Self> {
+        let len = rustix::fs::fstat(&file)?.st_size as u64;
+        let len = usize::try_from(len).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        if len == 0 || !len.is_multiple_of(8) {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, format!("a shared file of {len} bytes")));
+        }
+        let protection = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
+        // SAFETY: a fresh mapping at an address that the kernel chooses touches no memory that Rust knows of.
+        let start = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, protection, MapFlags::SHARED, file, 0)? };
+        let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self { start, len })
+    }
+
+    /// Enters all pages into this process's page tables, so that the first copy is as fast as the second. The kernel
+    /// takes tenths of a second per gigabyte; failing costs speed only.
+    pub(crate) fn populate(&self, writable: bool) {
+        let advice = if writable { Advice::LinuxPopulateWrite } else { Advice::LinuxPopulateRead };
+        // SAFETY: populating pages changes no byte of them.
+        let _ = unsafe { rustix::mm::madvise(self.start.as_ptr().cast(), self.len, advice) };
+    }
+
+    /// Bytes mapped.
+    pub(crate) fn len(&self) -> u64 {
+        self.len as u64
+    }
+
+    /// The mapping as words.
+    pub(crate) fn words(&self) -> &[AtomicU64] {
+        // SAFETY: the range is mapped until drop, page-aligned, and every bit pattern is a valid atomic; other processes
+        // may change it at any time, which atomics allow. A read-only mapping is only ever loaded from.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr().cast(), self.len / 8) }
+    }
+
+    /// The address of `len` bytes at `offset`, if they lie inside the mapping.
+    pub(crate) fn at(&self, offset: u64, len: u64) -> Option<*mut u8> {
+        let end = offset.checked_add(len)?;
+        // SAFETY: the offset lies inside the mapping.
+        (end <= self.len as u64).then(|| unsafe { self.start.as_ptr().add(offset as usize) })
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: nothing borrowed from the mapping outlives it.
+        let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) };
+    }
+}

@@ -1,0 +1,180 @@
+//! Holds: a sealed block that stays where it is until the hold is dropped. Sends and borrowed views hold; look-ups and
+//! copies on the same host never do.
+
+use super::{Inner, Pool, SlotState};
+use crate::placed::Placed;
+use crate::protocol::{Described, State, retire, stamp};
+use std::sync::Arc;
+use tidepool_types::{BlockId, ClientId, CopyName, Generation, chunk_count};
+use tidepool_wire::checksum::BlockChecksum;
+use tidepool_wire::message::SlotName;
+
+/// A sealed block that may be removed or evicted from sight, but not from its place.
+pub struct Hold {
+    pool: Arc<Pool>,
+    slot: u32,
+    generation: u64,
+    described: Described,
+}
+
+impl Pool {
+    /// Holds a block, which counts as a use of it; only the copy of that name when one is given.
+    pub fn hold(self: &Arc<Self>, id: &BlockId, copy: Option<CopyName>) -> Option<Hold> {
+        let mut inner = self.inner.lock();
+        let (slot, described) = self.lookup(&inner, id)?;
+        let generation = inner.slots[slot as usize].generation;
+        if copy.is_some_and(|copy| copy != self.name(generation)) {
+            return None;
+        }
+        inner.mark_used(slot);
+        Some(self.hold_slot(&mut inner, slot, described))
+    }
+
+    /// Holds a sealed slot without counting it as a use.
+    pub(super) fn hold_slot(self: &Arc<Self>, inner: &mut Inner, slot: u32, described: Described) -> Hold {
+        inner.slots[slot as usize].holds += 1;
+        inner.stats.holds += 1;
+        let generation = inner.slots[slot as usize].generation;
+        Hold { pool: Arc::clone(self), slot, generation, described }
+    }
+
+    /// Which of `ids` are held, with their lengths. Counts as a use of each.
+    pub fn confirm(&self, ids: &[BlockId]) -> Vec<Option<(CopyName, u64)>> {
+        let mut inner = self.inner.lock();
+        let confirm = |id: &BlockId| {
+            let (slot, described) = self.lookup(&inner, id)?;
+            inner.mark_used(slot);
+            Some((self.name(inner.slots[slot as usize].generation), described.len))
+        };
+        ids.iter().map(confirm).collect()
+    }
+
+    /// Notes that readers on this host used these blocks; those that are gone are passed over.
+    pub fn touch(&self, used: &[SlotName]) {
+        let mut inner = self.inner.lock();
+        for name in used {
+            let known = inner.slots.get(name.slot as usize);
+            if known.is_some_and(|slot| slot.state == SlotState::Sealed && slot.generation == name.generation.0) {
+                inner.mark_used(name.slot);
+            }
+        }
+    }
+
+    /// Removes a block from sight; its space is free once nobody holds it. False when it is not there.
+    pub fn remove(&self, id: &BlockId) -> bool {
+        let mut inner = self.inner.lock();
+        let Some((slot, _)) = self.lookup(&inner, id) else { return false };
+        inner.stats.removed_total += 1;
+        if inner.slots[slot as usize].holds == 0 {
+            self.withdraw(&mut inner, slot, State::Free);
+            self.release(&mut inner, slot);
+        } else {
+            self.withdraw(&mut inner, slot, State::Withdrawn);
+            inner.slots[slot as usize].state = SlotState::Withdrawn;
+        }
+        true
+    }
+
+    /// Verifies a copy that somebody doubts. A damaged one is out of sight, counted and never used again.
+    /// Returns whether it was damaged.
+    pub fn verify(self: &Arc<Self>, id: &BlockId, copy: CopyName) -> bool {
+        self.hold(id, Some(copy)).is_some_and(|hold| hold.quarantine_if_damaged())
+    }
+}
+
+impl Hold {
+    /// The held slot's name.
+    pub fn name(&self) -> SlotName {
+        SlotName { slot: self.slot, generation: Generation(self.generation) }
+    }
+
+    /// The copy.
+    pub fn copy(&self) -> CopyName {
+        self.pool.name(self.generation)
+    }
+
+    /// The block's id.
+    pub fn id(&self) -> BlockId {
+        BlockId::from_words(self.described.id)
+    }
+
+    /// Who wrote the block.
+    pub fn writer(&self) -> ClientId {
+        ClientId(self.described.writer)
+    }
+
+    /// Where the block starts in the slab.
+    pub fn offset(&self) -> u64 {
+        self.described.offset
+    }
+
+    /// The block's bytes. They are immutable, but damage (or a writer that breaks the rules) can change them: whoever
+    /// sends them on sends their checksums too.
+    pub fn bytes(&self) -> &[u8] {
+        self.behind(self.described.offset, self.described.len)
+    }
+
+    /// The block's key.
+    pub fn key(&self) -> &[u8] {
+        self.behind(self.placed().key_at(), self.described.key_len)
+    }
+
+    /// One checksum per chunk.
+    pub fn checksums(&self) -> &[u32] {
+        let count = chunk_count(self.described.len);
+        let bytes = self.behind(self.placed().checksums_at(), 4 * count);
+        // SAFETY: the checksums start at a multiple of four and every bit pattern is a u32.
+        unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast(), bytes.len() / 4) }
+    }
+
+    /// Whether every byte is as its writer meant it to be.
+    pub fn is_intact(&self) -> bool {
+        BlockChecksum::new(self.id(), self.described.len).verify(0, self.bytes(), self.checksums()).is_ok()
+    }
+
+    /// Takes a damaged block out of sight and out of use for good. Returns whether it was damaged.
+    pub fn quarantine_if_damaged(&self) -> bool {
+        if self.is_intact() {
+            return false;
+        }
+        let mut inner = self.pool.inner.lock();
+        if inner.slots[self.slot as usize].state == SlotState::Sealed {
+            self.pool.withdraw(&mut inner, self.slot, State::Damaged);
+            inner.slots[self.slot as usize].state = SlotState::Damaged;
+            inner.stats.damaged_total += 1;
+            tracing::error!(block = %self.id(), slot = self.slot, "a block is damaged in memory and was quarantined");
+        }
+        true
+    }
+
+    fn placed(&self) -> Placed {
+        Placed::of(&self.described)
+    }
+
+    fn behind(&self, at: u64, len: u64) -> &[u8] {
+        match self.pool.slab.at(at, len) {
+            // SAFETY: the run stays this block's while the hold lives; sealed bytes are not written to by anybody who
+            // keeps to the protocol, and others on the host are trusted not to (see the architecture page).
+            Some(start) => unsafe { std::slice::from_raw_parts(start, len as usize) },
+            None => &[],
+        }
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        let mut inner = self.pool.inner.lock();
+        inner.stats.holds -= 1;
+        let slot = &mut inner.slots[self.slot as usize];
+        slot.holds -= 1;
+        if slot.holds > 0 {
+            return;
+        }
+        if slot.state == SlotState::Withdrawn {
+            let generation = inner.next_generation();
+            retire(self.pool.header(self.slot), stamp(generation, State::Free));
+            self.pool.release(&mut inner, self.slot);
+        }
+        self.pool.freed.notify_all();
+    }
+}

@@ -1,0 +1,173 @@
+//! The owner's side of a node's memory.
+//!
+//! One mutex guards everything that only the owner changes: the heap, the order of eviction, holds, the journal. Sections
+//! are short (no copying, no waiting), and readers on the same host never take it. Life cycle of a slot: free ->
+//! [`Reservation`] -> sealed -> free, with two detours: *withdrawn* while a removed block is still held, and *damaged*,
+//! which is final. A reservation or hold that is dropped gives its space back.
+
+mod browse;
+mod evict;
+mod files;
+mod hold;
+mod reserve;
+mod stats;
+#[cfg(test)]
+mod tests;
+
+pub use files::{OpenError, PoolConfig};
+pub use hold::Hold;
+pub use reserve::{NoRoom, Reservation, Sealed};
+pub use stats::PoolStats;
+
+use crate::heap::{Heap, RunId};
+use crate::inventory::Change;
+use crate::journal::Journal;
+use crate::layout::{CONTROL_BYTES, Shape};
+use crate::memory::Memory;
+
+use crate::protocol::{Described, Index, LINE_WORDS, State, load_sealed, retire, stamp};
+use crate::sync::AtomicU64;
+use files::Files;
+use parking_lot::{Condvar, Mutex};
+use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
+use tidepool_policy::Lru;
+use tidepool_types::{BlockId, CopyName, Epoch, Generation, Tier};
+
+/// A node's memory, as its owner sees it.
+pub struct Pool {
+    shape: Shape,
+    map: Memory,
+    slab: Memory,
+    files: Files,
+    /// Short sections only: see the module's head.
+    inner: Mutex<Inner>,
+    /// Signalled when space may have become free without an eviction.
+    freed: Condvar,
+    /// Signalled when the journal has grown.
+    changed: Condvar,
+}
+
+struct Inner {
+    last_generation: u64,
+    heap: Heap,
+    order: Lru,
+    slots: Vec<Slot>,
+    /// Oldest first, so that a slow reader's slot is reused as late as possible.
+    free_slots: VecDeque<u32>,
+    journal: Journal,
+    uses: u64,
+    stats: PoolStats,
+}
+
+/// What only the owner knows of a slot.
+#[derive(Clone, Copy, Default)]
+struct Slot {
+    run: Option<RunId>,
+    /// The generation of the current reservation or block; zero when free.
+    generation: u64,
+    state: SlotState,
+    holds: u32,
+    /// When it was last used, as a count of uses.
+    last_use: u64,
+}
+
+/// The owner's word on a slot's state; the header's stamp says the same to readers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum SlotState {
+    #[default]
+    Free,
+    Reserved,
+    Sealed,
+    Withdrawn,
+    Damaged,
+}
+
+impl Pool {
+    /// The node's incarnation.
+    pub fn epoch(&self) -> Epoch {
+        self.shape.epoch
+    }
+
+    /// Bytes for blocks.
+    pub fn capacity(&self) -> u64 {
+        self.shape.capacity
+    }
+
+    /// Descriptors for a client: the map and the slab, read-only.
+    pub fn readable(&self) -> [BorrowedFd<'_>; 2] {
+        self.files.readable()
+    }
+
+    /// The slab once more, writable, for a client that fills reservations itself.
+    pub fn writable(&self) -> BorrowedFd<'_> {
+        self.files.writable()
+    }
+
+    /// A snapshot of the pool's numbers.
+    pub fn stats(&self) -> PoolStats {
+        let inner = self.inner.lock();
+        PoolStats { free_bytes: inner.heap.free_bytes(), ..inner.stats }
+    }
+
+    fn name(&self, generation: u64) -> CopyName {
+        CopyName { epoch: self.shape.epoch, generation: Generation(generation) }
+    }
+
+    fn header(&self, slot: u32) -> &[AtomicU64] {
+        let start = CONTROL_BYTES as usize / 8 + slot as usize * LINE_WORDS;
+        &self.map.words()[start..start + LINE_WORDS]
+    }
+
+    fn index(&self) -> Index<'_> {
+        let start = self.shape.index_at() as usize / 8;
+        Index(&self.map.words()[start..])
+    }
+
+    /// The slot and description of a sealed block. Exact, because the caller holds the lock that every change needs.
+    fn lookup(&self, _inner: &Inner, id: &BlockId) -> Option<(u32, Described)> {
+        let id = id.words();
+        self.index().find(id, |slot| {
+            let (_, described) = load_sealed(self.header(slot))?;
+            (described.id == id).then_some((slot, described))
+        })
+    }
+
+    /// Takes a sealed block out of sight: out of the index, then out of the readers' reach.
+    fn withdraw(&self, inner: &mut Inner, slot: u32, state: State) {
+        if let Some((_, described)) = load_sealed(self.header(slot)) {
+            self.index().remove(described.id, slot);
+            inner.journal.push(Change::Removed(BlockId::from_words(described.id)));
+            inner.stats.blocks -= 1;
+            inner.stats.block_bytes -= described.len;
+        }
+        let generation = inner.next_generation();
+        retire(self.header(slot), stamp(generation, state));
+        inner.order.remove(slot);
+        self.changed.notify_all();
+    }
+
+    /// Gives a slot and its space back. Returns the bytes of the free run that its space is now part of.
+    fn release(&self, inner: &mut Inner, slot: u32) -> u64 {
+        let was = std::mem::take(&mut inner.slots[slot as usize]);
+        let freed = was.run.map_or(0, |run| inner.heap.give_back(run));
+        inner.free_slots.push_back(slot);
+        self.freed.notify_all();
+        freed
+    }
+}
+
+impl Inner {
+    fn next_generation(&mut self) -> u64 {
+        self.last_generation += 1;
+        self.last_generation
+    }
+
+    fn mark_used(&mut self, slot: u32) {
+        self.uses += 1;
+        self.slots[slot as usize].last_use = self.uses;
+        self.order.touch(slot);
+    }
+}
+
+const TIER: Tier = Tier::Dram;

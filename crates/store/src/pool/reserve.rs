@@ -1,0 +1,198 @@
+//! Space for a block that is being written, and the step that makes it visible.
+
+use super::{Inner, Pool, SlotState, TIER};
+use crate::inventory::Change;
+use crate::layout::CONTROL_BYTES;
+use crate::placed::Placed;
+use crate::protocol::{Described, State, publish, retire, stamp};
+use std::sync::Arc;
+use tidepool_types::{BlockId, ClientId, CopyName, Deadline, Generation, Key, chunk_count};
+use tidepool_wire::checksum::BlockChecksum;
+use tidepool_wire::message::SlotName;
+
+/// Why there is no reservation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoRoom {
+    /// Nothing could be evicted before the deadline.
+    Full,
+    /// The block is larger than the whole pool.
+    TooLarge,
+}
+
+/// Space that one writer fills. Dropping it gives the space back; a writer that may still be writing must therefore be
+/// gone first, or its reservation kept.
+#[derive(Debug)]
+pub struct Reservation {
+    pool: Arc<Pool>,
+    slot: u32,
+    generation: u64,
+    described: Described,
+}
+
+impl std::fmt::Debug for Pool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pool").field("shape", &self.shape).finish_non_exhaustive()
+    }
+}
+
+/// What a seal came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sealed {
+    /// The block is visible under this name from now on, as change number `change` of the journal.
+    New {
+        /// The copy.
+        copy: CopyName,
+        /// The number to wait for at the catalogs.
+        change: u64,
+    },
+    /// Another writer sealed the same block first: that copy stays, this one is gone.
+    Held(CopyName),
+}
+
+impl Pool {
+    /// Takes space for `len` bytes under `key`, evicting what was used longest ago, and waiting until `deadline` if
+    /// nothing can be evicted.
+    pub fn reserve(
+        self: &Arc<Self>,
+        key: Key<'_>,
+        id: BlockId,
+        len: u64,
+        writer: ClientId,
+        deadline: Deadline,
+    ) -> Result<Reservation, NoRoom> {
+        let key_len = key.as_bytes().len() as u64;
+        let (bytes, align) = (Placed::run_bytes(len, key_len), Placed::align(len));
+        if bytes > self.capacity() {
+            return Err(NoRoom::TooLarge);
+        }
+        let mut inner = self.inner.lock();
+        let (slot, offset) = loop {
+            if let Some(room) = self.make_room(&mut inner, bytes, align) {
+                break room;
+            }
+            if self.freed.wait_until(&mut inner, deadline.instant()).timed_out() {
+                inner.stats.no_space_total += 1;
+                return Err(NoRoom::Full);
+            }
+        };
+        let generation = inner.next_generation();
+        let entry = &mut inner.slots[slot as usize];
+        (entry.generation, entry.state) = (generation, SlotState::Reserved);
+        inner.stats.reserved += 1;
+        retire(self.header(slot), stamp(generation, State::Reserved));
+        drop(inner);
+        let described = Described { id: id.words(), offset: CONTROL_BYTES + offset, len, key_len, writer: writer.0 };
+        let reservation = Reservation { pool: Arc::clone(self), slot, generation, described };
+        reservation.write_behind(reservation.placed().key_at(), key.as_bytes());
+        Ok(reservation)
+    }
+}
+
+impl Reservation {
+    /// The reservation's name for its writer.
+    pub fn name(&self) -> SlotName {
+        SlotName { slot: self.slot, generation: Generation(self.generation) }
+    }
+
+    /// The block's id.
+    pub fn id(&self) -> BlockId {
+        BlockId::from_words(self.described.id)
+    }
+
+    /// Where in the slab the block's bytes go.
+    pub fn offset(&self) -> u64 {
+        self.described.offset
+    }
+
+    /// Bytes of the block.
+    #[expect(clippy::len_without_is_empty, reason = "a block has at least one byte")]
+    pub fn len(&self) -> u64 {
+        self.described.len
+    }
+
+    /// The address of `len` bytes at `offset` of the block, if they lie inside it.
+    pub fn address(&self, offset: u64, len: u64) -> Option<*mut u8> {
+        let end = offset.checked_add(len)?;
+        if end > self.described.len {
+            return None;
+        }
+        self.pool.slab.at(self.described.offset + offset, len)
+    }
+
+    /// Whether the bytes now in place match `checksums`.
+    pub fn matches(&self, checksums: &[u32]) -> bool {
+        let Some(start) = self.address(0, self.described.len) else { return false };
+        // SAFETY: the reservation's bytes lie inside the slab and stay there while it lives. A writer that breaks the
+        // protocol could still be storing to them; the checksum is then of whatever was read, and decides nothing but
+        // whether this writer's block is refused.
+        let bytes = unsafe { std::slice::from_raw_parts(start, self.described.len as usize) };
+        BlockChecksum::new(self.id(), self.described.len).verify(0, bytes, checksums).is_ok()
+    }
+
+    /// Makes the block visible. The number of checksums must be that of the block's chunks.
+    pub fn seal(self, checksums: &[u32]) -> Result<Sealed, Self> {
+        if checksums.len() as u64 != chunk_count(self.described.len) {
+            return Err(self);
+        }
+        let bytes: Vec<u8> = checksums.iter().flat_map(|sum| sum.to_le_bytes()).collect();
+        self.write_behind(self.placed().checksums_at(), &bytes);
+        let pool = Arc::clone(&self.pool);
+        let mut inner = pool.inner.lock();
+        if let Some((slot, _)) = pool.lookup(&inner, &self.id()) {
+            let held = pool.name(inner.slots[slot as usize].generation);
+            inner.mark_used(slot);
+            drop(inner);
+            return Ok(Sealed::Held(held));
+        }
+        publish(pool.header(self.slot), stamp(self.generation, State::Sealed), &self.described);
+        if !pool.index().insert(self.described.id, self.slot) {
+            retire(pool.header(self.slot), stamp(self.generation, State::Reserved));
+            drop(inner);
+            return Err(self);
+        }
+        pool.note_sealed(&mut inner, self.slot, &self.described);
+        let change = inner.journal.latest();
+        let copy = pool.name(self.generation);
+        drop(inner);
+        pool.changed.notify_all();
+        Ok(Sealed::New { copy, change })
+    }
+
+    fn placed(&self) -> Placed {
+        Placed::of(&self.described)
+    }
+
+    /// Stores the key or the checksums behind the block's bytes.
+    fn write_behind(&self, at: u64, bytes: &[u8]) {
+        if let Some(target) = self.pool.slab.at(at, bytes.len() as u64) {
+            // SAFETY: the run was sized for key and checksums, nobody else writes to them, and no reader is led to them
+            // before the block is sealed.
+            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len()) };
+        }
+    }
+}
+
+impl Pool {
+    fn note_sealed(&self, inner: &mut Inner, slot: u32, described: &Described) {
+        inner.slots[slot as usize].state = SlotState::Sealed;
+        inner.order.insert(slot);
+        inner.mark_used(slot);
+        inner.stats.blocks += 1;
+        inner.stats.block_bytes += described.len;
+        inner.stats.sealed_total += 1;
+        inner.journal.push(Change::Added(BlockId::from_words(described.id), TIER));
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        let mut inner = self.pool.inner.lock();
+        inner.stats.reserved -= 1;
+        if inner.slots[self.slot as usize].state != SlotState::Reserved {
+            return; // sealed
+        }
+        let generation = inner.next_generation();
+        retire(self.pool.header(self.slot), stamp(generation, State::Free));
+        self.pool.release(&mut inner, self.slot);
+    }
+}

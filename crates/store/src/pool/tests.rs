@@ -1,0 +1,345 @@
+//! What a pool promises its node, checked without sockets: the owner writes through its own mapping.
+
+use super::*;
+use crate::inventory::Inventory as _;
+use crate::pool::reserve::{NoRoom, Sealed};
+use crate::{Mapping, ShmTransport};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tidepool_transfer::copy::CopyPool;
+use tidepool_transfer::ops::{Completion, Destination, Done, Failure, Op, ReadOp};
+use tidepool_transfer::transport::Transport as _;
+use tidepool_types::{ByteSize, ClientId, Deadline, Key, NodeName, TenantSecret};
+use tidepool_wire::checksum::BlockChecksum;
+
+struct Fixture {
+    _dir: tempfile::TempDir,
+    pool: Arc<Pool>,
+}
+
+fn pool(capacity: u64, block: u64) -> Fixture {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let config = PoolConfig {
+        dir: dir.path().to_owned(),
+        name: NodeName::new("n").unwrap(),
+        epoch: Epoch(7),
+        capacity: ByteSize(capacity),
+        smallest_expected_block: ByteSize(block),
+    };
+    let pool = Pool::create(&config).unwrap();
+    Fixture { _dir: dir, pool }
+}
+
+fn id(key: &[u8]) -> BlockId {
+    BlockId::derive(&TenantSecret::DEFAULT, Key::new(key).unwrap())
+}
+
+fn soon() -> Deadline {
+    Deadline::after(Duration::from_millis(20))
+}
+
+fn reserve(pool: &Arc<Pool>, key: &[u8], bytes: &[u8]) -> Result<Reservation, NoRoom> {
+    let reservation = pool.reserve(Key::new(key).unwrap(), id(key), bytes.len() as u64, ClientId(1), soon())?;
+    let target = reservation.address(0, bytes.len() as u64).unwrap();
+    // SAFETY: the reservation is ours and long enough.
+    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len()) };
+    Ok(reservation)
+}
+
+fn sums(key: &[u8], bytes: &[u8]) -> Vec<u32> {
+    BlockChecksum::new(id(key), bytes.len() as u64).range(0, bytes)
+}
+
+fn put(pool: &Arc<Pool>, key: &[u8], bytes: &[u8]) -> Result<Sealed, NoRoom> {
+    let sealed = reserve(pool, key, bytes)?.seal(&sums(key, bytes));
+    Ok(sealed.expect("the checksums fit the block"))
+}
+
+fn transport(pool: &Pool, verify: bool) -> ShmTransport {
+    let [map, slab] = pool.readable().map(|fd| fd.try_clone_to_owned().unwrap());
+    let mapping = Mapping::open(&map, &slab, None).unwrap();
+    ShmTransport::new(Arc::new(mapping), Arc::new(CopyPool::new(1)), verify)
+}
+
+fn get(transport: &mut ShmTransport, key: &[u8]) -> Result<Vec<u8>, Failure> {
+    get_range(transport, key, 0, None)
+}
+
+fn get_range(transport: &mut ShmTransport, key: &[u8], offset: u64, len: Option<u64>) -> Result<Vec<u8>, Failure> {
+    let read = ReadOp { token: 3, id: id(key), copy: None, offset, len, destination: Destination::Allocate };
+    assert_eq!(transport.submit(vec![Op::Read(read)], soon()), [Ok(())]);
+    let mut done = Vec::new();
+    transport.poll(&mut done, soon());
+    match done.pop() {
+        Some(Completion { token: 3, outcome: Ok(Done::Read { data: Some(data), .. }) }) => Ok(data),
+        Some(Completion { outcome: Err(failure), .. }) => Err(failure),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Bytes that depend on the key and the length.
+fn content(key: &[u8], len: usize) -> Vec<u8> {
+    let seed = id(key).words()[0];
+    (0..len as u64).map(|i| (seed.wrapping_add(i).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
+}
+
+#[test]
+fn a_sealed_block_is_read_back_through_the_map() {
+    let fixture = pool(16 << 20, 4096);
+    let mut reader = transport(&fixture.pool, true);
+    for (key, len) in [(&b"a"[..], 1), (b"bb", 4096), (&[0xff; 1024], 131_073), (b"large", 3 << 20)] {
+        let bytes = content(key, len);
+        assert!(matches!(put(&fixture.pool, key, &bytes), Ok(Sealed::New { .. })));
+        assert_eq!(get(&mut reader, key), Ok(bytes.clone()), "{len}");
+        let half = len as u64 / 2;
+        assert_eq!(get_range(&mut reader, key, half, Some(len as u64 - half)).unwrap(), &bytes[half as usize..]);
+        assert_eq!(fixture.pool.hold(&id(key), None).unwrap().key(), key);
+    }
+    assert_eq!(get(&mut reader, b"absent"), Err(Failure::Miss));
+    assert_eq!(get_range(&mut reader, b"bb", 4096, Some(1)), Err(Failure::BadRange { block_len: 4096 }));
+}
+
+#[test]
+fn a_reservation_is_invisible_until_sealed_and_gives_its_space_back() {
+    let fixture = pool(1 << 20, 4096);
+    let before = fixture.pool.stats();
+    let mut reader = transport(&fixture.pool, false);
+    let reservation = reserve(&fixture.pool, b"k", &[1; 100]).unwrap();
+    assert_eq!(get(&mut reader, b"k"), Err(Failure::Miss));
+    assert_eq!(fixture.pool.stats().reserved, 1);
+    drop(reservation);
+    assert_eq!(fixture.pool.stats(), before);
+}
+
+#[test]
+fn the_first_seal_wins() {
+    let fixture = pool(1 << 20, 4096);
+    let (first, second) = (content(b"k", 500), vec![9; 500]);
+    let early = reserve(&fixture.pool, b"k", &second).unwrap();
+    let Ok(Sealed::New { copy, .. }) = put(&fixture.pool, b"k", &first) else { panic!("the key was free") };
+    assert_eq!(early.seal(&sums(b"k", &second)).unwrap(), Sealed::Held(copy));
+    assert_eq!(get(&mut transport(&fixture.pool, true), b"k"), Ok(first));
+    assert_eq!(fixture.pool.stats().blocks, 1);
+    assert_eq!(fixture.pool.stats().reserved, 0);
+}
+
+#[test]
+fn eviction_takes_what_was_used_longest_ago() {
+    let fixture = pool(64 << 10, 4096);
+    let key = |n: u32| format!("key-{n}").into_bytes();
+    (0..12).for_each(|n| {
+        put(&fixture.pool, &key(n), &content(&key(n), 5000)).unwrap();
+    });
+    assert_eq!(fixture.pool.stats().evictions_total, 0);
+    // Blocks 0..6 are used again, in three different ways; 6.. are now the coldest.
+    let _ = fixture.pool.confirm(&[id(&key(0)), id(&key(1))]);
+    (2..4).for_each(|n| drop(fixture.pool.hold(&id(&key(n)), None)));
+    let names: Vec<_> = (4..6).map(|n| fixture.pool.hold_slot_name(&id(&key(n)))).collect();
+    fixture.pool.touch(&names);
+    (100..104).for_each(|n| {
+        put(&fixture.pool, &key(n), &content(&key(n), 5000)).unwrap();
+    });
+    let held = |n: u32| fixture.pool.confirm(&[id(&key(n))])[0].is_some();
+    assert!((0..6).all(held), "what was used stays");
+    assert!((100..104).all(held), "what is new stays");
+    assert_eq!(fixture.pool.stats().evictions_total, 4, "and no more than needed goes");
+}
+
+#[test]
+fn a_held_block_outlives_eviction_and_removal() {
+    let fixture = pool(1 << 20, 4096);
+    let bytes = content(b"kept", 200_000);
+    put(&fixture.pool, b"kept", &bytes).unwrap();
+    let hold = fixture.pool.hold(&id(b"kept"), None).unwrap();
+    for n in 0..40u32 {
+        put(&fixture.pool, &n.to_le_bytes(), &content(&n.to_le_bytes(), 100_000)).unwrap();
+    }
+    assert_eq!(hold.bytes(), bytes);
+    assert!(fixture.pool.remove(&id(b"kept")));
+    assert!(fixture.pool.confirm(&[id(b"kept")])[0].is_none());
+    for n in 0..40u32 {
+        put(&fixture.pool, &(n + 100).to_le_bytes(), &content(&n.to_le_bytes(), 100_000)).unwrap();
+    }
+    assert_eq!(hold.bytes(), bytes);
+    assert!(hold.is_intact());
+}
+
+#[test]
+fn a_full_pool_of_held_blocks_says_no_space_and_recovers() {
+    let fixture = pool(256 << 10, 4096);
+    let keys: Vec<[u8; 4]> = (0..4u32).map(u32::to_le_bytes).collect();
+    keys.iter().for_each(|key| {
+        put(&fixture.pool, key, &[5; 50_000]).unwrap();
+    });
+    let holds: Vec<_> = keys.iter().map(|key| fixture.pool.hold(&id(key), None).unwrap()).collect();
+    assert_eq!(put(&fixture.pool, b"more", &[6; 100_000]), Err(NoRoom::Full));
+    assert_eq!(put(&fixture.pool, b"huge", &vec![6; 300_000]), Err(NoRoom::TooLarge));
+    let late = std::thread::spawn({
+        let pool = Arc::clone(&fixture.pool);
+        move || {
+            pool.reserve(
+                Key::new(b"waits").unwrap(),
+                id(b"waits"),
+                100_000,
+                ClientId(1),
+                Deadline::after(Duration::from_secs(20)),
+            )
+            .is_ok()
+        }
+    });
+    drop(holds);
+    assert!(late.join().unwrap(), "a writer that waits gets the space that is let go");
+    assert!(put(&fixture.pool, b"more", &[6; 100_000]).is_ok());
+}
+
+#[test]
+fn one_size_traffic_wastes_under_3_percent_whatever_the_size() {
+    for len in [4096, 4096 + 17, 5000, 16_384 + 17, 32_768, 65_536 + 17, 131_072 + 17, 200_001, (1 << 20) + 17] {
+        let capacity = 64 << 20;
+        let fixture = pool(capacity, 4096);
+        let bytes = vec![3; len as usize];
+        let mut n = 0u32;
+        while fixture.pool.stats().evictions_total < 10 {
+            put(&fixture.pool, &n.to_le_bytes(), &bytes).unwrap();
+            n += 1;
+        }
+        // The end of the pool holds no part of a block; that is no fault of the allocator's.
+        let possible = capacity / len * len;
+        let used = fixture.pool.stats().block_bytes;
+        assert!(used * 100 >= possible * 97, "blocks of {len}: {used} of {possible} bytes used");
+    }
+}
+
+#[test]
+fn the_pool_recovers_when_the_size_mix_changes() {
+    let capacity = 32 << 20;
+    let fixture = pool(capacity, 4096);
+    let mut n = 0u32;
+    for (len, rounds) in
+        [(4096u64, 9000), (1 << 20, 60), (70_000, 900), (4096 + 17, 9000), (8 << 20, 12), (30_000, 2000)]
+    {
+        let bytes = vec![3; len as usize];
+        for _ in 0..rounds {
+            put(&fixture.pool, &n.to_le_bytes(), &bytes).unwrap();
+            n += 1;
+        }
+        let used = fixture.pool.stats().block_bytes;
+        let possible = capacity * 97 / 100 / len * len;
+        assert!(used * 100 >= possible * 90, "after {rounds} blocks of {len}: {used} of {possible} bytes used");
+    }
+}
+
+#[test]
+fn a_damaged_block_is_found_quarantined_and_never_used_again() {
+    let fixture = pool(1 << 20, 4096);
+    put(&fixture.pool, b"bad", &content(b"bad", 300_000)).unwrap();
+    put(&fixture.pool, b"good", &content(b"good", 300_000)).unwrap();
+    let Some((copy, _)) = fixture.pool.confirm(&[id(b"bad")])[0] else { panic!("just put") };
+    let offset = fixture.pool.hold(&id(b"bad"), None).unwrap().offset();
+    // SAFETY: the slab is mapped writable in this process; the test damages a byte of its own block.
+    unsafe { *fixture.pool.slab.at(offset + 200_000, 1).unwrap() ^= 4 };
+    assert_eq!(get(&mut transport(&fixture.pool, true), b"bad"), Err(Failure::Corrupt(copy)));
+    assert!(fixture.pool.verify(&id(b"bad"), copy));
+    assert!(!fixture.pool.verify(&id(b"good"), copy), "another copy is not touched");
+    assert_eq!(get(&mut transport(&fixture.pool, false), b"bad"), Err(Failure::Miss));
+    assert_eq!(get(&mut transport(&fixture.pool, true), b"good"), Ok(content(b"good", 300_000)));
+    assert_eq!(fixture.pool.stats().damaged_total, 1);
+    for n in 0..40u32 {
+        let _ = put(&fixture.pool, &n.to_le_bytes(), &[1; 100_000]);
+    }
+    assert!(put(&fixture.pool, b"whole pool", &[1; 900_000]).is_err(), "the damaged space is out of use");
+}
+
+#[test]
+fn the_journal_and_the_pages_tell_what_is_held() {
+    let fixture = pool(256 << 10, 4096);
+    let mut told: HashMap<BlockId, ()> = HashMap::new();
+    let mut after = 0;
+    for n in 0..300u32 {
+        put(&fixture.pool, &(n % 90).to_le_bytes(), &vec![1; 1000 + (n as usize * 37) % 9000]).unwrap();
+        if n % 7 == 0 {
+            fixture.pool.remove(&id(&((n / 2) % 90).to_le_bytes()));
+        }
+    }
+    let mut changes = Vec::new();
+    while after < fixture.pool.latest() {
+        changes.clear();
+        fixture.pool.changes(after, 50, &mut changes).unwrap();
+        after += changes.len() as u64;
+        for change in &changes {
+            match change {
+                Change::Added(id, _) => assert!(told.insert(*id, ()).is_none(), "added twice"),
+                Change::Removed(id) => assert!(told.remove(id).is_some(), "removed twice"),
+            }
+        }
+    }
+    let (mut paged, mut cursor) = (Vec::new(), Some(0));
+    while let Some(at) = cursor {
+        let end = fixture.pool.page(at, 13, &mut paged);
+        assert_eq!(end.as_of, fixture.pool.latest());
+        cursor = end.next;
+    }
+    assert_eq!(paged.len() as u64, fixture.pool.stats().blocks);
+    assert!(paged.iter().all(|(id, _)| told.contains_key(id)) && paged.len() == told.len());
+}
+
+#[test]
+fn too_little_shared_memory_is_an_error_that_names_the_mount() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let config = PoolConfig {
+        dir: dir.path().to_owned(),
+        name: NodeName::new("n").unwrap(),
+        epoch: Epoch(1),
+        capacity: ByteSize(1 << 44),
+        smallest_expected_block: ByteSize(1 << 20),
+    };
+    let error = Pool::create(&config).unwrap_err().to_string();
+    assert!(error.contains("16TiB") && error.contains("/dev/shm") && error.contains("free"), "{error}");
+    assert!(
+        std::fs::read_dir(dir.path()).unwrap().next().is_none_or(|entry| entry.unwrap().path().ends_with("n.lock"))
+    );
+}
+
+#[test]
+fn a_second_owner_of_the_same_name_is_refused_and_leftovers_are_removed() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let config = PoolConfig {
+        dir: dir.path().to_owned(),
+        name: NodeName::new("n").unwrap(),
+        epoch: Epoch(1),
+        capacity: ByteSize(1 << 20),
+        smallest_expected_block: ByteSize(4096),
+    };
+    // What a killed node leaves: files, and a lock that nobody holds.
+    for leftover in ["n.map", "n.slab", "n.lock", "gone.map", "gone.slab", "gone.lock", "gone.sock"] {
+        std::fs::write(dir.path().join(leftover), b"old").unwrap();
+    }
+    let pool = Pool::create(&config).unwrap();
+    assert!(matches!(Pool::create(&config), Err(OpenError::InUse { .. })));
+    assert!(!dir.path().join("gone.slab").exists());
+    put(&pool, b"k", b"bytes").unwrap();
+    drop(pool);
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "a clean end leaves nothing");
+}
+
+#[test]
+fn a_slab_of_another_version_is_refused() {
+    let fixture = pool(1 << 20, 4096);
+    let open = || {
+        let [map, slab] = fixture.pool.readable().map(|fd| fd.try_clone_to_owned().unwrap());
+        Mapping::open(&map, &slab, None).map(|_| ()).map_err(|error| error.to_string())
+    };
+    assert_eq!(open(), Ok(()));
+    fixture.pool.slab.words()[1].store(2, crate::sync::Ordering::Relaxed);
+    assert_eq!(open().unwrap_err(), "the slab has format version 2: this build reads version 1");
+    fixture.pool.slab.words()[1].store(1, crate::sync::Ordering::Relaxed);
+    fixture.pool.map.words()[3].store(u64::MAX, crate::sync::Ordering::Relaxed);
+    assert!(open().is_err(), "a slot count that does not fit the file");
+}
+
+impl Pool {
+    fn hold_slot_name(self: &Arc<Self>, id: &BlockId) -> tidepool_wire::message::SlotName {
+        self.hold(id, None).expect("the block is there").name()
+    }
+}

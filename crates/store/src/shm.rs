@@ -1,0 +1,248 @@
+//! The shared-memory transport: reads and writes a node's slab in place.
+//!
+//! Everything is done inside `submit`; `poll` only hands out what it left. A batch is looked up in passes, so that the
+//! cache misses of its index lines, headers and first bytes overlap. Blocks large enough to share go to the copy threads
+//! together, and each is checked after all are copied.
+
+use crate::mapping::{Found, Mapping, prefetch};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use tidepool_transfer::copy::{self, ChecksumsInto, CopyJob, CopyPool};
+use tidepool_transfer::ops::{Completion, Destination, Done, Failure, Op, ReadOp, Refused, Region, Regions, WriteOp};
+use tidepool_transfer::transport::{Health, Transport};
+use tidepool_types::{CHUNK_LEN, Deadline, chunk_count};
+use tidepool_wire::checksum::BlockChecksum;
+
+/// Reads of at least this many bytes go to the copy threads.
+const SHARED_READ: u64 = 64 << 10;
+/// Lines of a block that are asked for ahead of its copy.
+const PREFETCHED_LINES: usize = 4;
+
+/// The transport to a node on this host.
+pub struct ShmTransport {
+    mapping: Arc<Mapping>,
+    copies: Arc<CopyPool>,
+    verify: bool,
+    done: VecDeque<Completion>,
+}
+
+/// A read that is ready to be copied.
+struct Ready {
+    token: u64,
+    found: Found,
+    offset: u64,
+    len: u64,
+    to: Target,
+}
+
+/// Where the bytes go.
+enum Target {
+    Lent(Regions),
+    Own(Vec<u8>),
+}
+
+impl Target {
+    fn regions(&mut self, len: u64) -> Regions {
+        match self {
+            Self::Lent(regions) => regions.clone(),
+            Self::Own(bytes) => {
+                let spare = bytes.spare_capacity_mut();
+                Regions::One(Region { start: spare.as_mut_ptr().cast(), len: spare.len().min(len as usize) })
+            }
+        }
+    }
+}
+
+impl ShmTransport {
+    /// A transport over `mapping`. `verify` checks every read against its checksums, not only its generation.
+    pub fn new(mapping: Arc<Mapping>, copies: Arc<CopyPool>, verify: bool) -> Self {
+        Self { mapping, copies, verify, done: VecDeque::new() }
+    }
+
+    fn finish(&mut self, token: u64, outcome: Result<Done, Failure>) {
+        self.done.push_back(Completion { token, outcome });
+    }
+
+    fn read_all(&mut self, reads: Vec<ReadOp>, deadline: Deadline) {
+        reads.iter().for_each(|read| self.mapping.prefetch_index(&read.id));
+        reads.iter().for_each(|read| self.mapping.prefetch_header(&read.id));
+        let mut large = Vec::new();
+        let mut small = Vec::with_capacity(reads.len());
+        for read in reads {
+            let token = read.token;
+            match self.prepare(read) {
+                Ok(ready) if ready.len >= SHARED_READ => large.push(ready),
+                Ok(ready) => {
+                    self.prefetch_bytes(&ready);
+                    small.push(ready);
+                }
+                Err(failure) => self.finish(token, Err(failure)),
+            }
+        }
+        small.into_iter().for_each(|ready| self.read_small(ready));
+        self.read_large(large, deadline);
+    }
+
+    /// Looks the block up and checks that what is asked of it can be had.
+    fn prepare(&self, read: ReadOp) -> Result<Ready, Failure> {
+        let found = self.mapping.find(&read.id).ok_or(Failure::Miss)?;
+        if read.copy.is_some_and(|copy| copy != self.mapping.copy_name(&found)) {
+            return Err(Failure::Miss);
+        }
+        let block_len = found.len();
+        let len = read.len.unwrap_or_else(|| block_len.saturating_sub(read.offset));
+        if tidepool_types::check_range(read.offset, len, block_len).is_err() {
+            return Err(Failure::BadRange { block_len });
+        }
+        let to = match read.destination {
+            Destination::Into(regions) if regions.total() < len => return Err(Failure::TooSmall { block_len }),
+            Destination::Into(regions) => Target::Lent(regions),
+            Destination::Allocate => Target::Own(Vec::with_capacity(len as usize)),
+        };
+        Ok(Ready { token: read.token, found, offset: read.offset, len, to })
+    }
+
+    fn prefetch_bytes(&self, ready: &Ready) {
+        if let Some(start) = self.mapping.readable_at(ready.found.offset() + ready.offset, ready.len) {
+            (0..PREFETCHED_LINES).for_each(|line| prefetch(start.wrapping_add(line * 64)));
+        }
+    }
+
+    fn read_small(&mut self, mut ready: Ready) {
+        if let Some(job) = self.job(&mut ready) {
+            let (mut to, mut from) = (job.to.cursor(), job.from.cursor());
+            // SAFETY: the source lies inside the mapping and may change under the copy, which the check in `conclude`
+            // then finds; the destination is the caller's promise, or ours and large enough.
+            unsafe { copy::copy_scattered(&mut to, &mut from, ready.len as usize) };
+        }
+        self.conclude(ready);
+    }
+
+    fn read_large(&mut self, mut large: Vec<Ready>, deadline: Deadline) {
+        // Runs of a few blocks, so that a deadline is noticed between them.
+        const RUN_BYTES: u64 = 64 << 20;
+        while !large.is_empty() {
+            let mut bytes = 0;
+            let fits = |ready: &&Ready| {
+                bytes += ready.len;
+                bytes - ready.len < RUN_BYTES
+            };
+            let run = large.iter().take_while(fits).count();
+            let mut now: Vec<Ready> = large.drain(..run).collect();
+            if deadline.has_passed() {
+                now.into_iter().for_each(|ready| self.finish(ready.token, Err(Failure::TimedOut)));
+                continue;
+            }
+            let mut jobs: Vec<CopyJob<'_>> = now.iter_mut().filter_map(|ready| self.job(ready)).collect();
+            // SAFETY: as in `read_small`, for each job.
+            unsafe { self.copies.run(&mut jobs) };
+            drop(jobs);
+            now.into_iter().for_each(|ready| self.conclude(ready));
+        }
+    }
+
+    fn job(&self, ready: &mut Ready) -> Option<CopyJob<'static>> {
+        let start = self.mapping.readable_at(ready.found.offset() + ready.offset, ready.len)?;
+        let from = Regions::One(Region { start: start.cast_mut(), len: ready.len as usize });
+        Some(CopyJob { to: ready.to.regions(ready.len), from, len: ready.len, checksums: None })
+    }
+
+    /// Decides what a copy was worth.
+    fn conclude(&mut self, ready: Ready) {
+        let intact = !self.verify || self.is_intact(&ready);
+        let outcome = if !self.mapping.is_current(&ready.found) {
+            Err(Failure::LostRace)
+        } else if !intact {
+            Err(Failure::Corrupt(self.mapping.copy_name(&ready.found)))
+        } else {
+            Ok(self.delivered(&ready.found, ready.len, ready.to))
+        };
+        self.finish(ready.token, outcome);
+    }
+
+    fn delivered(&self, found: &Found, len: u64, to: Target) -> Done {
+        let data = match to {
+            Target::Lent(_) => None,
+            Target::Own(mut bytes) => {
+                // SAFETY: `len` bytes were reserved and have just been copied in.
+                unsafe { bytes.set_len(len as usize) };
+                Some(bytes)
+            }
+        };
+        let (copy, slot, writer) = (self.mapping.copy_name(found), Some(found.slot()), found.writer());
+        Done::Read { copy, slot, writer, block_len: found.len(), bytes: len, data }
+    }
+
+    /// Whether the chunks that were read match their checksums, in the slab.
+    fn is_intact(&self, ready: &Ready) -> bool {
+        let block_len = ready.found.len();
+        let (first, last) = (ready.offset / CHUNK_LEN, (ready.offset + ready.len).div_ceil(CHUNK_LEN));
+        let (start, end) = (first * CHUNK_LEN, (last * CHUNK_LEN).min(block_len));
+        let bytes = self.mapping.readable_at(ready.found.offset() + start, end - start);
+        let sums = self.mapping.readable_at(ready.found.checksums_at() + 4 * first, 4 * (last - first));
+        let (Some(bytes), Some(sums)) = (bytes, sums) else { return false };
+        // SAFETY: both ranges lie inside the mapping. If the slot is reused meanwhile the bytes are garbage, which at
+        // worst makes a read fail that had lost its race anyway.
+        let (bytes, sums) = unsafe {
+            let sums = std::slice::from_raw_parts(sums.cast::<u32>(), (last - first) as usize);
+            (std::slice::from_raw_parts(bytes, (end - start) as usize), sums)
+        };
+        BlockChecksum::new(ready.found.id(), block_len).verify(start, bytes, sums).is_ok()
+    }
+
+    fn write_all(&mut self, writes: Vec<WriteOp>) {
+        let mut sums: Vec<Vec<u32>> = writes.iter().map(|w| vec![0; chunk_count(w.source.total()) as usize]).collect();
+        let mut jobs = Vec::with_capacity(writes.len());
+        let mut refused = vec![false; writes.len()];
+        for ((write, sums), refused) in writes.iter().zip(&mut sums).zip(&mut refused) {
+            let len = write.source.total();
+            match self.mapping.writable_at(write.slab_offset, len) {
+                Some(start) => jobs.push(CopyJob {
+                    to: Regions::One(Region { start, len: len as usize }),
+                    from: write.source.clone(),
+                    len,
+                    checksums: Some(ChecksumsInto { checksum: BlockChecksum::new(write.id, len), out: sums }),
+                }),
+                None => *refused = true,
+            }
+        }
+        // SAFETY: each destination lies inside the writable mapping and is this writer's reservation, which the node gives
+        // to nobody else while this process lives; the sources are the caller's promise.
+        unsafe { self.copies.run(&mut jobs) };
+        drop(jobs);
+        for ((write, checksums), refused) in writes.into_iter().zip(sums).zip(refused) {
+            let outcome = if refused { Err(Failure::Unavailable) } else { Ok(Done::Written { checksums }) };
+            self.finish(write.token, outcome);
+        }
+    }
+}
+
+impl Transport for ShmTransport {
+    fn submit(&mut self, ops: Vec<Op>, deadline: Deadline) -> Vec<Result<(), Refused>> {
+        let answers = vec![Ok(()); ops.len()];
+        let (mut reads, mut writes) = (Vec::with_capacity(ops.len()), Vec::new());
+        for op in ops {
+            match op {
+                Op::Read(read) => reads.push(read),
+                Op::Write(write) => writes.push(write),
+            }
+        }
+        self.read_all(reads, deadline);
+        if !writes.is_empty() {
+            self.write_all(writes);
+        }
+        answers
+    }
+
+    fn poll(&mut self, done: &mut Vec<Completion>, _until: Deadline) -> usize {
+        let count = self.done.len();
+        done.extend(self.done.drain(..));
+        count
+    }
+
+    fn cancel(&mut self, _token: u64) {}
+
+    fn health(&self) -> Health {
+        Health::Up
+    }
+}
