@@ -129,10 +129,9 @@ impl<'a> Index<'a> {
         for bucket in self.path(id) {
             for way in &bucket[1..] {
                 let entry = way.load(Ordering::Acquire);
-                if entry >> 32 == id[1] & 0xffff_ffff && entry as u32 != 0 {
-                    if let Some(found) = accept(entry as u32 - 1) {
-                        return Some(found);
-                    }
+                let tagged = entry >> 32 == id[1] & 0xffff_ffff && entry as u32 != 0;
+                if let Some(found) = tagged.then(|| accept(entry as u32 - 1)).flatten() {
+                    return Some(found);
                 }
             }
             if bucket[0].load(Ordering::Acquire) == 0 {

@@ -30,6 +30,13 @@ impl Pool {
         Some(self.hold_slot(&mut inner, slot, described))
     }
 
+    /// Holds a block without counting it as a use: to look at it.
+    pub fn peek(self: &Arc<Self>, id: &BlockId) -> Option<Hold> {
+        let mut inner = self.inner.lock();
+        let (slot, described) = self.lookup(&inner, id)?;
+        Some(self.hold_slot(&mut inner, slot, described))
+    }
+
     /// Holds a sealed slot without counting it as a use.
     pub(super) fn hold_slot(self: &Arc<Self>, inner: &mut Inner, slot: u32, described: Described) -> Hold {
         inner.slots[slot as usize].holds += 1;
@@ -101,6 +108,11 @@ impl Hold {
     /// Who wrote the block.
     pub fn writer(&self) -> ClientId {
         ClientId(self.described.writer)
+    }
+
+    /// Holds on the block now, this one included.
+    pub fn holds(&self) -> u32 {
+        self.pool.inner.lock().slots[self.slot as usize].holds
     }
 
     /// Where the block starts in the slab.

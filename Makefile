@@ -1,0 +1,76 @@
+# One command each: what it does is in `make help`, and CI runs `make test` and nothing else.
+#
+# Only the first step of `make test` uses the network (crates, and cargo-deny where it is missing); all others are
+# --frozen: offline, with Cargo.lock as it is.
+
+SHELL := /bin/sh
+CARGO ?= cargo
+DENY_VERSION := 0.20.2
+BIN_DIR := $(or $(CARGO_TARGET_DIR),target)
+
+.DEFAULT_GOAL := help
+.PHONY: help test fetch format lint docs deny tests run bench release
+
+help:
+	@echo 'make test   everything CI checks: format, lints, docs, licences, all tests'
+	@echo 'make run    build, then run a small pool on this host (Ctrl-C ends it)'
+	@echo 'make bench  build, then measure against memcpy and raw sockets; JSON in target/bench.json'
+	@echo 'make help   this list'
+	@echo 'Parts of make test: fetch format lint docs deny tests'
+
+# In order, also under make -j: each part builds on what the one before left in the target directory.
+test:
+	@$(MAKE) --no-print-directory fetch
+	@$(MAKE) --no-print-directory format
+	@$(MAKE) --no-print-directory lint
+	@$(MAKE) --no-print-directory docs
+	@$(MAKE) --no-print-directory deny
+	@$(MAKE) --no-print-directory tests
+	@echo '== all checks passed'
+
+fetch:
+	@echo '== fetch: crates of Cargo.lock, and cargo-deny where it is missing'
+	@$(CARGO) fetch --locked
+	@$(CARGO) deny --version >/dev/null 2>&1 || $(CARGO) install --locked --version $(DENY_VERSION) cargo-deny
+
+format:
+	@echo '== format'
+	@$(CARGO) fmt --all --check
+
+lint:
+	@echo '== lint: clippy, warnings are errors'
+	@$(CARGO) clippy --frozen --workspace --all-targets -- -D warnings
+
+docs:
+	@echo '== docs: rustdoc, warnings are errors'
+	@RUSTDOCFLAGS=-Dwarnings $(CARGO) doc --frozen --workspace --no-deps
+
+deny:
+	@echo '== deny: licences, bans and sources of dependencies'
+	@$(CARGO) deny --frozen check --hide-inclusion-graph licenses bans sources
+
+# Tests start the programs of this workspace as processes, so those are built first.
+tests:
+	@echo '== tests: programs that tests start'
+	@$(CARGO) build --frozen --workspace --bins
+	@if $(CARGO) nextest --version >/dev/null 2>&1; then \
+		echo '== tests: nextest'; \
+		$(CARGO) nextest run --frozen --workspace || exit 1; \
+		echo '== tests: examples in the docs'; \
+		$(CARGO) test --frozen --workspace --doc; \
+	else \
+		echo '== tests: cargo test'; \
+		$(CARGO) test --frozen --workspace; \
+	fi
+
+# The commit is compiled in, so that a result says what it measured.
+release:
+	@TIDEPOOL_COMMIT="$$(git describe --always --dirty --abbrev=12 2>/dev/null)" $(CARGO) build --release --locked -p tidepool
+
+run: release
+	@$(BIN_DIR)/release/tidepool up
+
+bench: release
+	@mkdir -p target
+	@$(BIN_DIR)/release/tidepool bench --json-file target/bench.json
+	@echo 'JSON: target/bench.json'

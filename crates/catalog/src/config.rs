@@ -1,0 +1,99 @@
+//! What can be set about a catalog.
+
+use crate::index::StreamSlot;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+use thiserror::Error;
+
+/// A catalog's configuration; [`CatalogConfig::default`] suits a pool on one host or in one rack.
+#[derive(Debug, Clone)]
+pub struct CatalogConfig {
+    /// Where the catalog listens. Port 0 takes a free port.
+    pub listen: SocketAddr,
+    /// Threads that serve calls.
+    pub workers: usize,
+    /// How long nodes may need to find a catalog that has just started; until then it is not complete.
+    pub settle: Duration,
+    /// Silence after which a node is suspect.
+    pub suspect_after: Duration,
+    /// Silence after which a node is dead.
+    pub dead_after: Duration,
+    /// How long a dead node is still listed.
+    pub forget_after: Duration,
+    /// How long ago a node must have been heard of for the catalog to be complete. Not more than the time that nodes wait
+    /// for acknowledgements.
+    pub ack_bound: Duration,
+    /// Most nodes.
+    pub max_nodes: usize,
+    /// Most inventory streams, those included that are gone and not yet swept.
+    pub max_streams: usize,
+    /// Most connections; further ones are closed at once.
+    pub max_connections: usize,
+}
+
+impl Default for CatalogConfig {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            workers: 2,
+            settle: Duration::from_secs(1),
+            suspect_after: Duration::from_millis(500),
+            dead_after: Duration::from_secs(5),
+            forget_after: Duration::from_secs(600),
+            ack_bound: Duration::from_millis(100),
+            max_nodes: 4096,
+            max_streams: StreamSlot::COUNT,
+            max_connections: 4096,
+        }
+    }
+}
+
+/// A value that is not allowed.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{field} = {value}: {allowed}")]
+pub struct InvalidConfig {
+    /// The field.
+    pub field: &'static str,
+    /// What it was set to.
+    pub value: String,
+    /// What it may be set to.
+    pub allowed: String,
+}
+
+impl CatalogConfig {
+    /// Checks every field.
+    pub fn validate(&self) -> Result<(), InvalidConfig> {
+        let count = |field, value: usize, max: usize| {
+            let allowed = format!("a whole number from 1 to {max}");
+            check((1..=max).contains(&value), field, value.to_string(), allowed)
+        };
+        count("workers", self.workers, 256)?;
+        count("max_nodes", self.max_nodes, StreamSlot::COUNT)?;
+        count("max_streams", self.max_streams, StreamSlot::COUNT)?;
+        count("max_connections", self.max_connections, 1 << 20)?;
+        let later = |field, value: Duration, than: &str, least: Duration| {
+            check(value > least, field, format!("{value:?}"), format!("more than {than} ({least:?})"))
+        };
+        later("ack_bound", self.ack_bound, "nothing", Duration::ZERO)?;
+        later("suspect_after", self.suspect_after, "ack_bound", self.ack_bound)?;
+        later("dead_after", self.dead_after, "suspect_after", self.suspect_after)
+    }
+}
+
+fn check(holds: bool, field: &'static str, value: String, allowed: String) -> Result<(), InvalidConfig> {
+    if holds { Ok(()) } else { Err(InvalidConfig { field, value, allowed }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bad_value_is_named_with_what_is_allowed() {
+        assert_eq!(CatalogConfig::default().validate(), Ok(()));
+        let bad = CatalogConfig { workers: 0, ..Default::default() };
+        assert_eq!(bad.validate().unwrap_err().to_string(), "workers = 0: a whole number from 1 to 256");
+        let bad = CatalogConfig { dead_after: Duration::from_millis(400), ..Default::default() };
+        assert_eq!(bad.validate().unwrap_err().to_string(), "dead_after = 400ms: more than suspect_after (500ms)");
+    }
+}

@@ -1,0 +1,170 @@
+//! The table: 16-byte id -> holders, about 30 bytes a block.
+//!
+//! 4,096 segments under 256 locks. Every operation takes one lock at a time, for one group of a batch or for one segment
+//! of a sweep: a look-up never waits for a whole resize, a whole sweep or a whole load.
+
+mod batch;
+mod holder;
+mod prefetch;
+mod segment;
+mod shard;
+mod slots;
+#[cfg(test)]
+mod tests;
+
+pub use holder::{Holder, StreamSlot};
+pub use slots::SlotSet;
+
+use batch::{Batch, Item, Raw, segment_of, words};
+use holder::Packed;
+use parking_lot::RwLock;
+use segment::{Hasher, INLINE, SEGMENT_BITS};
+use shard::Shard;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
+use tidepool_types::{BlockId, Tier};
+
+const SEGMENTS: usize = 1 << SEGMENT_BITS;
+const SHARDS: usize = 256;
+const SEGMENTS_PER_SHARD: usize = SEGMENTS / SHARDS;
+
+/// How many searches ahead of the current one memory is asked for.
+const AHEAD: usize = 16;
+
+/// What the table remembers about one id: a copy of its entry's holders.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Found([Packed; INLINE]);
+
+impl Found {
+    const NOTHING: Self = Self([Packed::NONE; INLINE]);
+
+    /// Whether anybody has claimed to hold the block.
+    #[must_use]
+    pub fn is_nothing(&self) -> bool {
+        self.0[0].is_none()
+    }
+
+    /// The holders that lie in the entry itself.
+    pub fn inline(&self) -> impl Iterator<Item = Holder> + '_ {
+        self.0.iter().filter_map(|holder| holder.get())
+    }
+
+    /// Whether there are more holders than the entry has room for: ask [`Index::holders`].
+    #[must_use]
+    pub fn has_more(&self) -> bool {
+        self.0.contains(&Packed::OVERFLOW)
+    }
+}
+
+/// See the module's head.
+#[derive(Debug)]
+pub struct Index {
+    shards: Box<[RwLock<Shard>]>,
+    hasher: Hasher,
+    live: SlotSet,
+    blocks: AtomicU64,
+}
+
+impl Default for Index {
+    fn default() -> Self {
+        let random = RandomState::new();
+        Self {
+            shards: (0..SHARDS).map(|_| RwLock::default()).collect(),
+            hasher: Hasher::new([random.hash_one(0), random.hash_one(1)]),
+            live: SlotSet::default(),
+            blocks: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Index {
+    /// Ids in the table, those included that only streams not yet swept have named.
+    #[must_use]
+    pub fn blocks(&self) -> u64 {
+        self.blocks.load(Ordering::Relaxed)
+    }
+
+    /// The slots whose entries count. Entries of other slots are ignored, overwritten, and swept.
+    #[must_use]
+    pub const fn live(&self) -> &SlotSet {
+        &self.live
+    }
+
+    /// What the table remembers about each of `ids`, in their order.
+    #[must_use]
+    pub fn fetch(&self, ids: &[Raw]) -> Vec<Found> {
+        let mut found = vec![Found::NOTHING; ids.len()];
+        let batch = Batch::new(ids, self.hasher);
+        // The next shard is locked, and its memory asked for, before the current one is searched. Nobody who changes the
+        // table holds one lock while waiting for another, so holding two cannot deadlock.
+        let open = |(shard, group): (usize, &'_ [Item])| {
+            let shard = self.shards[shard].read();
+            group.iter().take(AHEAD).for_each(|item| shard.prefetch(*item));
+            shard
+        };
+        let mut groups = batch.groups().peekable();
+        let mut next = groups.peek().copied().map(open);
+        while let (Some(shard), Some((_, group))) = (next.take(), groups.next()) {
+            next = groups.peek().copied().map(open);
+            for (n, item) in group.iter().enumerate() {
+                if let Some(later) = group.get(n + AHEAD) {
+                    shard.prefetch(*later);
+                }
+                let id = words(&ids[item.index as usize]);
+                if let Some(entry) = shard.segments[item.segment()].get(id, item.hash, self.hasher) {
+                    found[item.index as usize] = Found(entry.holders);
+                }
+            }
+        }
+        found
+    }
+
+    /// All holders of one block, however many.
+    #[must_use]
+    pub fn holders(&self, id: BlockId) -> Vec<Holder> {
+        let (id, hash) = (id.words(), self.hasher.hash(id.words()));
+        let segment = segment_of(hash);
+        let shard = self.shards[segment / SEGMENTS_PER_SHARD].read();
+        match shard.segments[segment % SEGMENTS_PER_SHARD].get(id, hash, self.hasher) {
+            Some(entry) => shard.all_holders(entry),
+            None => Vec::new(),
+        }
+    }
+
+    /// Applies what the stream in `slot` says about `ids`, in their order: each is held in the tier at the same place
+    /// of `tiers`, or, for `None`, not held.
+    pub fn apply(&self, slot: StreamSlot, ids: &[Raw], tiers: impl Fn(usize) -> Option<Tier>) {
+        for (shard, group) in Batch::new(ids, self.hasher).groups() {
+            let mut shard = self.shards[shard].write();
+            let before = shard.len();
+            group.iter().take(AHEAD).for_each(|item| shard.prefetch(*item));
+            for (n, item) in group.iter().enumerate() {
+                if let Some(later) = group.get(n + AHEAD) {
+                    shard.prefetch(*later);
+                }
+                let id = words(&ids[item.index as usize]);
+                match tiers(item.index as usize) {
+                    Some(tier) => shard.add(*item, id, Holder { slot, tier }, self.hasher, &self.live),
+                    None => shard.remove(*item, id, slot, self.hasher),
+                }
+            }
+            self.count(before, shard.len());
+        }
+    }
+
+    /// Takes every entry of `gone` out of one step's part of the table; there are [`Index::SWEEP_STEPS`] steps.
+    pub fn sweep(&self, step: usize, gone: impl Fn(StreamSlot) -> bool) {
+        let mut shard = self.shards[step / SEGMENTS_PER_SHARD].write();
+        let before = shard.len();
+        shard.sweep(step % SEGMENTS_PER_SHARD, gone, self.hasher);
+        self.count(before, shard.len());
+    }
+
+    /// Steps of a whole sweep; each holds one lock for a few microseconds.
+    pub const SWEEP_STEPS: usize = SEGMENTS;
+
+    fn count(&self, before: usize, after: usize) {
+        // Two's complement: adding the wrapped difference subtracts when there are fewer.
+        self.blocks.fetch_add((after as u64).wrapping_sub(before as u64), Ordering::Relaxed);
+    }
+}

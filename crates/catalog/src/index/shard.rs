@@ -1,0 +1,95 @@
+//! What one lock guards: a few segments, and the holders that do not fit into their entries.
+
+use super::SEGMENTS_PER_SHARD;
+use super::batch::Item;
+use super::holder::{Holder, Packed, StreamSlot};
+use super::segment::{Entry, Hasher, INLINE, Segment};
+use super::slots::SlotSet;
+use std::collections::HashMap;
+
+/// Invariant: an id is in `overflow` if and only if its entry carries [`Packed::OVERFLOW`].
+#[derive(Debug, Default)]
+pub(super) struct Shard {
+    pub(super) segments: [Segment; SEGMENTS_PER_SHARD],
+    overflow: Overflow,
+}
+
+type Overflow = HashMap<[u64; 2], Vec<Packed>>;
+
+impl Shard {
+    pub(super) fn len(&self) -> usize {
+        self.segments.iter().map(Segment::len).sum()
+    }
+
+    #[inline]
+    pub(super) fn prefetch(&self, item: Item) {
+        self.segments[item.segment()].prefetch(item.hash);
+    }
+
+    pub(super) fn all_holders(&self, entry: &Entry) -> Vec<Holder> {
+        let more = self.overflow.get(&entry.id).map_or(&[][..], Vec::as_slice);
+        entry.holders.iter().chain(more).filter_map(|holder| holder.get()).collect()
+    }
+
+    pub(super) fn add(&mut self, item: Item, id: [u64; 2], holder: Holder, hasher: Hasher, live: &SlotSet) {
+        let segment = &mut self.segments[item.segment()];
+        let Some(entry) = segment.get_mut(id, item.hash, hasher) else {
+            let mut entry = Entry { id, ..Entry::EMPTY };
+            entry.holders[0] = Packed::new(holder);
+            return segment.insert(entry, hasher);
+        };
+        let in_place = !entry.holders.contains(&Packed::OVERFLOW) && entry.put(holder, live);
+        if !in_place {
+            let mut all = take_all(entry, &mut self.overflow);
+            all.retain(|h| h.get().is_some_and(|h| h.slot != holder.slot && live.contains(h.slot)));
+            all.push(Packed::new(holder));
+            store_all(entry, &mut self.overflow, all);
+        }
+    }
+
+    pub(super) fn remove(&mut self, item: Item, id: [u64; 2], slot: StreamSlot, hasher: Hasher) {
+        let segment = &mut self.segments[item.segment()];
+        let Some(entry) = segment.get_mut(id, item.hash, hasher) else { return };
+        strip(entry, &mut self.overflow, |holder| holder == slot);
+        if entry.is_empty() {
+            segment.remove(id, hasher);
+        }
+    }
+
+    pub(super) fn sweep(&mut self, segment: usize, gone: impl Fn(StreamSlot) -> bool, hasher: Hasher) {
+        let overflow = &mut self.overflow;
+        self.segments[segment].sweep(|entry| strip(entry, overflow, &gone), hasher);
+        overflow.shrink_to(overflow.len() * 2);
+    }
+
+    #[cfg(test)]
+    pub(super) fn check(&self, hasher: Hasher) {
+        self.segments.iter().for_each(|segment| segment.check(hasher));
+    }
+}
+
+/// Drops the holders that `gone` names from an entry and from its overflow.
+fn strip(entry: &mut Entry, overflow: &mut Overflow, gone: impl Fn(StreamSlot) -> bool) {
+    if entry.holders.contains(&Packed::OVERFLOW) {
+        let mut all = take_all(entry, overflow);
+        all.retain(|holder| holder.get().is_some_and(|holder| !gone(holder.slot)));
+        store_all(entry, overflow, all);
+    } else {
+        entry.strip(gone);
+    }
+}
+
+fn take_all(entry: &mut Entry, overflow: &mut Overflow) -> Vec<Packed> {
+    let mut all: Vec<_> = entry.holders.into_iter().filter(|holder| holder.get().is_some()).collect();
+    all.extend(overflow.remove(&entry.id).unwrap_or_default());
+    all
+}
+
+fn store_all(entry: &mut Entry, overflow: &mut Overflow, mut all: Vec<Packed>) {
+    entry.holders = [Packed::NONE; INLINE];
+    if all.len() > INLINE {
+        entry.holders[INLINE - 1] = Packed::OVERFLOW;
+        overflow.insert(entry.id, all.split_off(INLINE - 1));
+    }
+    entry.holders[..all.len()].copy_from_slice(&all);
+}

@@ -1,0 +1,163 @@
+use super::segment::Segment;
+use super::*;
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::atomic::AtomicBool;
+
+const TIERS: [Tier; 3] = [Tier::Dram, Tier::Disk, Tier::Object];
+
+fn raw(n: u64) -> Raw {
+    *BlockId::from_words([n, n.wrapping_mul(0x9e37_79b9_7f4a_7c15)]).as_bytes()
+}
+
+fn index_with_live(slots: std::ops::Range<usize>) -> Index {
+    let index = Index::default();
+    slots.for_each(|slot| index.live().insert(StreamSlot::new(slot)));
+    index
+}
+
+fn check(index: &Index) {
+    index.shards.iter().for_each(|shard| shard.read().check(index.hasher));
+}
+
+fn sweep(index: &Index, slot: StreamSlot) {
+    (0..Index::SWEEP_STEPS).for_each(|step| index.sweep(step, |s| s == slot));
+}
+
+#[derive(Debug, Clone)]
+enum Op {
+    Add(Vec<u64>, usize, usize),
+    Remove(Vec<u64>, usize),
+    Sweep(usize),
+}
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let ids = || prop::collection::vec(0u64..300, 1..80);
+    let op = prop_oneof![
+        4 => (ids(), 0usize..12, 0usize..3).prop_map(|(ids, slot, tier)| Op::Add(ids, slot, tier)),
+        3 => (ids(), 0usize..12).prop_map(|(ids, slot)| Op::Remove(ids, slot)),
+        1 => (0usize..12).prop_map(Op::Sweep),
+    ];
+    prop::collection::vec(op, 1..60)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    /// The naive twin: a map of maps.
+    #[test]
+    fn the_index_answers_like_a_map_of_maps(ops in ops()) {
+        let index = index_with_live(0..12);
+        let mut model: HashMap<u64, BTreeMap<StreamSlot, Tier>> = HashMap::new();
+        for op in ops {
+            match op {
+                Op::Add(ids, slot, tier) => {
+                    let raws: Vec<_> = ids.iter().map(|id| raw(*id)).collect();
+                    index.apply(StreamSlot::new(slot), &raws, |_| Some(TIERS[tier]));
+                    for id in ids {
+                        model.entry(id).or_default().insert(StreamSlot::new(slot), TIERS[tier]);
+                    }
+                }
+                Op::Remove(ids, slot) => {
+                    let raws: Vec<_> = ids.iter().map(|id| raw(*id)).collect();
+                    index.apply(StreamSlot::new(slot), &raws, |_| None);
+                    for id in ids {
+                        model.entry(id).or_default().remove(&StreamSlot::new(slot));
+                    }
+                }
+                Op::Sweep(slot) => {
+                    sweep(&index, StreamSlot::new(slot));
+                    model.values_mut().for_each(|holders| { holders.remove(&StreamSlot::new(slot)); });
+                }
+            }
+            model.retain(|_, holders| !holders.is_empty());
+            prop_assert_eq!(index.blocks(), model.len() as u64);
+        }
+        check(&index);
+        for id in 0..300 {
+            let found: BTreeMap<_, _> =
+                index.holders(BlockId::from_bytes(raw(id))).into_iter().map(|h| (h.slot, h.tier)).collect();
+            prop_assert_eq!(&found, &model.get(&id).cloned().unwrap_or_default());
+            prop_assert_eq!(index.fetch(&[raw(id)])[0].is_nothing(), found.is_empty());
+        }
+    }
+}
+
+#[test]
+fn a_large_table_keeps_every_entry_while_it_grows_and_gives_memory_back_when_it_shrinks() {
+    let index = index_with_live(0..4);
+    let ids: Vec<_> = (0..400_000).map(raw).collect();
+    for (n, part) in ids.chunks(5_000).enumerate() {
+        index.apply(StreamSlot::new(n % 4), part, |_| Some(Tier::Dram));
+    }
+    check(&index);
+    assert_eq!(index.blocks(), 400_000);
+    assert!(index.fetch(&ids).iter().all(|found| found.inline().count() == 1));
+    let absent: Vec<_> = (400_000..500_000).map(raw).collect();
+    assert!(index.fetch(&absent).iter().all(Found::is_nothing));
+    for slot in 0..4 {
+        sweep(&index, StreamSlot::new(slot));
+        check(&index);
+    }
+    assert_eq!(index.blocks(), 0);
+    let empty = |shard: &RwLock<Shard>| shard.read().segments.iter().all(Segment::is_bare);
+    assert!(index.shards.iter().all(empty), "an empty table holds no chunks");
+}
+
+#[test]
+fn a_block_has_as_many_holders_as_there_are_streams() {
+    let index = index_with_live(0..1000);
+    for slot in 0..1000 {
+        index.apply(StreamSlot::new(slot), &[raw(7)], |_| Some(Tier::Dram));
+    }
+    assert!(index.fetch(&[raw(7)])[0].has_more());
+    let slots: BTreeSet<_> = index.holders(BlockId::from_bytes(raw(7))).iter().map(|h| h.slot.index()).collect();
+    assert_eq!(slots, (0..1000).collect());
+    for slot in 2..1000 {
+        index.apply(StreamSlot::new(slot), &[raw(7)], |_| None);
+    }
+    assert!(!index.fetch(&[raw(7)])[0].has_more());
+    assert_eq!(index.fetch(&[raw(7)])[0].inline().count(), 2);
+}
+
+#[test]
+fn the_order_of_a_batch_decides_when_it_names_an_id_twice() {
+    let index = index_with_live(0..1);
+    let slot = StreamSlot::new(0);
+    index.apply(slot, &[raw(1), raw(1)], |n| (n == 0).then_some(Tier::Dram));
+    assert!(index.fetch(&[raw(1)])[0].is_nothing());
+    index.apply(slot, &[raw(1), raw(1)], |n| (n == 1).then_some(Tier::Disk));
+    assert_eq!(index.holders(BlockId::from_bytes(raw(1))), [Holder { slot, tier: Tier::Disk }]);
+}
+
+#[test]
+fn places_of_streams_that_are_no_longer_live_are_used_again() {
+    let index = index_with_live(0..0);
+    for slot in 0..100 {
+        index.live().insert(StreamSlot::new(slot));
+        index.apply(StreamSlot::new(slot), &[raw(1)], |_| Some(Tier::Dram));
+        index.live().remove(StreamSlot::new(slot));
+    }
+    assert!(!index.fetch(&[raw(1)])[0].has_more(), "a stream that reconnects before sweeps finish costs no memory");
+}
+
+#[test]
+fn look_ups_go_on_while_a_sweep_and_a_load_run() {
+    let index = index_with_live(0..3);
+    let kept: Vec<_> = (0..50_000).map(raw).collect();
+    let swept: Vec<_> = (50_000..150_000).map(raw).collect();
+    index.apply(StreamSlot::new(0), &kept, |_| Some(Tier::Dram));
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                index.apply(StreamSlot::new(1), &swept, |_| Some(Tier::Dram));
+                sweep(&index, StreamSlot::new(1));
+            }
+        });
+        for _ in 0..200 {
+            assert!(index.fetch(&kept[..5_000]).iter().all(|found| !found.is_nothing()));
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    check(&index);
+}

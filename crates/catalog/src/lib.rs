@@ -1,0 +1,39 @@
+//! Which node holds which block, and which nodes are alive.
+//!
+//! ```text
+//!   nodes -- inventory streams --> streams (judge, apply) --> index   (id -> stream slots)
+//!                                      |                        |
+//!                                      v                        v
+//!                                  members (alive, suspect, dead; slot -> node) --> service --> look-ups
+//! ```
+//!
+//! All state is soft: it comes from the nodes' streams and is gone with the process. A catalog that has just started is
+//! exact as soon as the nodes have found it, and says until then that it is not complete. It holds no keys, no bytes of
+//! blocks, and nothing that has to survive.
+//!
+//! ```
+//! use tidepool_catalog::{CatalogConfig, Server};
+//!
+//! let catalog = Server::start(CatalogConfig::default())?;
+//! println!("listening on {}", catalog.address());
+//! catalog.shutdown();
+//! # Ok::<(), tidepool_catalog::StartError>(())
+//! ```
+// Not `forbid`: `index::prefetch` has the one exception.
+#![deny(unsafe_code)]
+
+pub mod config;
+mod core;
+pub mod generated;
+pub mod index;
+mod incoming;
+pub mod members;
+pub mod metrics;
+mod requests;
+mod server;
+mod service;
+pub mod streams;
+mod sweeper;
+
+pub use config::CatalogConfig;
+pub use server::{Server, StartError};

@@ -1,0 +1,239 @@
+//! The nodes a catalog knows, and the one valid stream of each.
+//!
+//! A node that connects gets a new stream number; whatever it had before is invalid from then on. Look-ups read an
+//! immutable [`View`], replaced whenever a node's state or stream changes, and never take the lock of the list itself.
+
+mod health;
+mod lease;
+pub mod state;
+#[cfg(test)]
+mod tests;
+mod view;
+
+pub(crate) use health::Health;
+pub(crate) use lease::{Lease, Slots};
+pub(crate) use view::{View, ViewMember};
+
+use crate::config::CatalogConfig;
+use crate::index::{Index, StreamSlot};
+use parking_lot::{Mutex, RwLock};
+use state::{Limits, Link, NodeState, is_complete, next_state};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+use tidepool_wire::catalog as wire;
+use tokio::sync::oneshot;
+
+/// Why a node's stream is not taken.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// Another incarnation of that name is connected and talking.
+    NameInUse,
+    /// There are as many nodes or streams as there may be.
+    TooMany,
+}
+
+/// A stream's place in the directory.
+#[derive(Debug)]
+pub(crate) struct Admission {
+    pub(crate) lease: Arc<Lease>,
+    pub(crate) health: Arc<Health>,
+    /// Resolves, with the reason, when the stream is to end.
+    pub(crate) ended: oneshot::Receiver<&'static str>,
+}
+
+struct Member {
+    info: Arc<wire::NodeInfo>,
+    state: NodeState,
+    health: Arc<Health>,
+    number: u64,
+    /// Present as long as the stream's entries count.
+    lease: Option<Arc<Lease>>,
+    end: Option<oneshot::Sender<&'static str>>,
+}
+
+impl Member {
+    /// Invalidates the stream and ends it.
+    fn retire(&mut self, index: &Index, reason: &'static str) {
+        if let Some(lease) = self.lease.take() {
+            index.live().remove(lease.slot());
+        }
+        if let Some(end) = self.end.take() {
+            let _ = end.send(reason);
+        }
+    }
+}
+
+#[derive(Default)]
+struct List {
+    members: BTreeMap<String, Member>,
+    version: u64,
+    old_views: Vec<Weak<View>>,
+}
+
+/// See the module's head.
+pub(crate) struct Directory {
+    config: CatalogConfig,
+    index: Arc<Index>,
+    slots: Arc<Slots>,
+    start: Instant,
+    // Taken per stream event and per tick; look-ups take only `view`, for as long as it takes to clone a pointer.
+    list: Mutex<List>,
+    view: RwLock<Arc<View>>,
+}
+
+impl Directory {
+    pub(crate) fn new(config: CatalogConfig, index: Arc<Index>) -> Self {
+        Self {
+            config,
+            index,
+            slots: Arc::default(),
+            start: Instant::now(),
+            list: Mutex::default(),
+            view: RwLock::default(),
+        }
+    }
+
+    /// The time since the catalog's start.
+    pub(crate) fn now(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    pub(crate) fn slots(&self) -> &Arc<Slots> {
+        &self.slots
+    }
+
+    pub(crate) fn view(&self) -> Arc<View> {
+        self.view.read().clone()
+    }
+
+    /// Whether every node stands as [`is_complete`] asks.
+    pub(crate) fn is_complete(&self, view: &View) -> bool {
+        let standings = view.members.iter().map(ViewMember::standing);
+        is_complete(standings, self.now(), self.config.settle, self.config.ack_bound)
+    }
+
+    /// A node says hello: it gets a new stream number, and what it had before is invalid.
+    pub(crate) fn connect(&self, info: wire::NodeInfo) -> Result<Admission, Refused> {
+        let mut list = self.list.lock();
+        self.check_admission(&mut list, &info)?;
+        let lease = self.slots.lease(self.config.max_streams).ok_or(Refused::TooMany)?;
+        let health = Arc::new(Health::new(self.now(), info.used_bytes));
+        let (end, ended) = oneshot::channel();
+        let name = info.name.clone();
+        let member = Member {
+            info: Arc::new(info),
+            state: NodeState::Alive,
+            health: health.clone(),
+            number: lease.number(),
+            lease: Some(lease.clone()),
+            end: Some(end),
+        };
+        self.index.live().insert(lease.slot());
+        if let Some(mut old) = list.members.insert(name, member) {
+            old.retire(&self.index, "the node has opened a newer stream");
+        }
+        self.publish(&mut list);
+        Ok(Admission { lease, health, ended })
+    }
+
+    fn check_admission(&self, list: &mut List, info: &wire::NodeInfo) -> Result<(), Refused> {
+        match list.members.get(&info.name) {
+            Some(known) => {
+                let talking = known.state == NodeState::Alive && known.health.link() == Link::Open;
+                if talking && known.info.epoch != info.epoch { Err(Refused::NameInUse) } else { Ok(()) }
+            }
+            None if list.members.len() < self.config.max_nodes => Ok(()),
+            None => {
+                let dead = list.members.iter().find(|(_, member)| member.state == NodeState::Dead);
+                let name = dead.map(|(name, _)| name.clone()).ok_or(Refused::TooMany)?;
+                list.members.remove(&name);
+                Ok(())
+            }
+        }
+    }
+
+    /// The stream that holds `old` starts over: it gets a new number. `None` when the stream is no longer valid, or when
+    /// there is no number left.
+    pub(crate) fn renumber(&self, name: &str, old: &Lease) -> Option<Arc<Lease>> {
+        let mut list = self.list.lock();
+        let member = list.members.get_mut(name).filter(|member| member.number == old.number())?;
+        let current = member.lease.as_ref()?.slot();
+        let fresh = self.slots.lease(self.config.max_streams)?;
+        self.index.live().remove(current);
+        self.index.live().insert(fresh.slot());
+        member.lease = Some(fresh.clone());
+        member.number = fresh.number();
+        self.publish(&mut list);
+        Some(fresh)
+    }
+
+    /// The stream with this number ended.
+    pub(crate) fn disconnect(&self, name: &str, number: u64, link: Link) {
+        let mut list = self.list.lock();
+        if let Some(member) = list.members.get_mut(name).filter(|member| member.number == number) {
+            member.health.close(link);
+            self.refresh(&mut list);
+        }
+    }
+
+    /// Brings every node's state up to date, and forgets those that have been dead for long.
+    pub(crate) fn tick(&self) {
+        self.refresh(&mut self.list.lock());
+    }
+
+    fn refresh(&self, list: &mut List) {
+        let now = self.now();
+        let limits = Limits { suspect_after: self.config.suspect_after, dead_after: self.config.dead_after };
+        let forget_after = self.config.dead_after + self.config.forget_after;
+        let mut changed = false;
+        for member in list.members.values_mut() {
+            let heard = member.health.heard();
+            let state = next_state(member.state, member.health.link(), heard, now, limits);
+            changed |= std::mem::replace(&mut member.state, state) != state;
+            if state == NodeState::Dead {
+                member.retire(&self.index, "the node was silent for too long");
+            }
+        }
+        let known = list.members.len();
+        list.members.retain(|_, member| {
+            member.state != NodeState::Dead || now.saturating_sub(member.health.heard()) <= forget_after
+        });
+        if changed || known != list.members.len() {
+            self.publish(list);
+        }
+    }
+
+    /// Ends every stream: the catalog stops.
+    pub(crate) fn end_all(&self) {
+        for member in self.list.lock().members.values_mut() {
+            if let Some(end) = member.end.take() {
+                let _ = end.send("the catalog is stopping");
+            }
+        }
+    }
+
+    fn publish(&self, list: &mut List) {
+        list.version += 1;
+        let mut view = View::new(list.version);
+        for member in list.members.values() {
+            let lease = member.lease.as_ref();
+            let (info, health) = (member.info.clone(), member.health.clone());
+            let seen = ViewMember { info, state: member.state, stream: member.number, health };
+            view.push(seen, lease.map(|lease| lease.slot()));
+        }
+        let old = std::mem::replace(&mut *self.view.write(), Arc::new(view));
+        list.old_views.retain(|view| view.strong_count() > 0);
+        list.old_views.push(Arc::downgrade(&old));
+    }
+
+    /// Whether a look-up may still read a view from before the current one.
+    pub(crate) fn old_view_in_use(&self) -> bool {
+        self.list.lock().old_views.iter().any(|view| view.strong_count() > 0)
+    }
+
+    /// Gives swept slots back for new streams.
+    pub(crate) fn free(&self, slots: Vec<StreamSlot>) {
+        self.slots.free(slots);
+    }
+}

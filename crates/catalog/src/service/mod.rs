@@ -1,0 +1,108 @@
+//! The gRPC service: checks a request, answers it from the index and the members, counts it.
+
+mod holders;
+mod lookup;
+
+use crate::core::Core;
+use crate::members::ViewMember;
+use crate::metrics::{self, Value};
+use crate::requests::{check_lengths, id_chunks};
+use crate::streams::Answers;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tidepool_wire::catalog::catalog_server::Catalog;
+use tidepool_wire::catalog::{
+    InventoryUp, LookupReply, LookupRequest, MatchPrefixReply, MatchPrefixRequest, Member, MembersReply, MembersRequest,
+    NodeInfo, NodeState, Number, StatReply, StatRequest,
+};
+use tonic::{Request, Response, Status, Streaming};
+
+/// How long a stream may take to say hello.
+const HELLO_WITHIN: Duration = Duration::from_secs(5);
+
+/// See the module's head.
+#[derive(Clone)]
+pub(crate) struct Service(pub(crate) Arc<Core>);
+
+impl Service {
+    /// Counts a request that is refused.
+    fn rejected(&self, status: Status) -> Status {
+        metrics::add(&self.0.counters.rejected, 1);
+        status
+    }
+
+    fn count_keys(&self, asked: usize, found: usize, started: Instant) {
+        let counters = &self.0.counters;
+        metrics::add(&counters.lookup_keys, asked);
+        metrics::add(&counters.found_keys, found);
+        metrics::add(&counters.absent_keys, asked - found);
+        counters.lookup_latency.observe(started.elapsed());
+    }
+}
+
+#[tonic::async_trait]
+impl Catalog for Service {
+    type InventoryStream = Answers;
+
+    async fn inventory(&self, request: Request<Streaming<InventoryUp>>) -> Result<Response<Answers>, Status> {
+        let mut inbound = request.into_inner();
+        let hello = tokio::time::timeout(HELLO_WITHIN, inbound.message()).await;
+        let hello = hello.map_err(|_| Status::deadline_exceeded("no hello came"))??;
+        let hello = hello.ok_or_else(|| Status::invalid_argument("the stream ended without a hello"))?;
+        let answers = Answers::admit(self.0.clone(), hello, inbound).map_err(|status| self.rejected(status))?;
+        Ok(Response::new(answers))
+    }
+
+    async fn lookup(&self, request: Request<LookupRequest>) -> Result<Response<LookupReply>, Status> {
+        let started = Instant::now();
+        let request = request.into_inner();
+        let ids = id_chunks("ids", &request.ids).map_err(|status| self.rejected(status))?;
+        let (mut reply, complete) =
+            self.0.answer(|view| lookup::lookup(&self.0.index, view, ids, request.want()));
+        (reply.complete, reply.incarnation) = (complete, self.0.incarnation);
+        metrics::add(&self.0.counters.lookups, 1);
+        self.count_keys(ids.len(), reply.counts.iter().filter(|count| **count > 0).count(), started);
+        Ok(Response::new(reply))
+    }
+
+    async fn match_prefix(&self, request: Request<MatchPrefixRequest>) -> Result<Response<MatchPrefixReply>, Status> {
+        let started = Instant::now();
+        let request = request.into_inner();
+        let ids = id_chunks("ids", &request.ids).map_err(|status| self.rejected(status))?;
+        check_lengths(&request.lengths, ids.len()).map_err(|status| self.rejected(status))?;
+        let (mut reply, complete) = (self.0)
+            .answer(|view| lookup::match_prefix(&self.0.index, view, ids, &request.lengths, request.want()));
+        (reply.complete, reply.incarnation) = (complete, self.0.incarnation);
+        metrics::add(&self.0.counters.matches, 1);
+        self.count_keys(ids.len(), reply.runs.iter().map(|run| *run as usize).sum(), started);
+        Ok(Response::new(reply))
+    }
+
+    async fn members(&self, _: Request<MembersRequest>) -> Result<Response<MembersReply>, Status> {
+        let now = self.0.directory.now();
+        let (members, complete) =
+            self.0.answer(|view| view.members.iter().map(|member| described(member, now)).collect());
+        Ok(Response::new(MembersReply { complete, incarnation: self.0.incarnation, members }))
+    }
+
+    async fn stat(&self, _: Request<StatRequest>) -> Result<Response<StatReply>, Status> {
+        let complete = self.0.directory.is_complete(&self.0.directory.view());
+        let plain = |value| match value {
+            Value::Counter(value) | Value::Gauge(value) => Some(value),
+            Value::Histogram { .. } => None,
+        };
+        let metrics = self.0.metrics().into_iter();
+        let numbers = metrics.filter_map(|m| plain(m.value).map(|value| Number { name: m.name.to_owned(), value }));
+        Ok(Response::new(StatReply { complete, incarnation: self.0.incarnation, numbers: numbers.collect() }))
+    }
+}
+
+fn described(member: &ViewMember, now: Duration) -> Member {
+    Member {
+        node: Some(NodeInfo { used_bytes: member.health.used(), ..NodeInfo::clone(&member.info) }),
+        state: NodeState::from(member.state).into(),
+        stream: member.stream,
+        caught_up: member.standing().caught_up,
+        silent_millis: now.saturating_sub(member.health.heard()).as_millis() as u64,
+    }
+}

@@ -1,0 +1,162 @@
+//! Applies one stream's messages to the index.
+
+use super::progress::{PageHead, Progress, Verdict};
+use crate::core::Core;
+use crate::members::state::Link;
+use crate::members::{Admission, Health, Lease, Refused};
+use crate::metrics;
+use crate::requests::{self, id_chunks};
+use std::sync::Arc;
+use std::time::Duration;
+use tidepool_types::Tier;
+use tidepool_wire::catalog::{
+    Ack, Deltas, Heartbeat, InventoryDown, InventoryUp, NodeInfo, REMOVED, Resync, SnapshotPage, inventory_down,
+    inventory_up::Message,
+};
+use tokio::sync::oneshot;
+use tonic::Status;
+
+/// See the file's head. Dropping it tells the directory that the stream ended.
+pub(crate) struct Session {
+    core: Arc<Core>,
+    name: String,
+    lease: Arc<Lease>,
+    health: Arc<Health>,
+    progress: Progress,
+    /// Whether the stream's number may be in the index.
+    used: bool,
+    link: Link,
+}
+
+impl Session {
+    /// Admits the node that `hello` introduces; the receiver resolves when the stream must end.
+    pub(crate) fn admit(core: Arc<Core>, hello: InventoryUp) -> Result<(Self, oneshot::Receiver<&'static str>), Status> {
+        let info = introduced(hello)?;
+        let name = info.name.clone();
+        let Admission { lease, health, ended } = core.directory.connect(info).map_err(|refused| {
+            metrics::add(&core.counters.refused_streams, 1);
+            match refused {
+                Refused::NameInUse => Status::already_exists(format!("another node called {name:?} is connected")),
+                Refused::TooMany => Status::resource_exhausted("the catalog has as many nodes and streams as it may"),
+            }
+        })?;
+        metrics::add(&core.counters.streams, 1);
+        tracing::info!(node = name, stream = lease.number(), "inventory stream opened");
+        let progress = Progress::default();
+        Ok((Self { core, name, lease, health, progress, used: false, link: Link::Broken }, ended))
+    }
+
+    /// Applies one message; the answer, if it gets one.
+    pub(crate) fn take(&mut self, up: InventoryUp) -> Result<Option<InventoryDown>, Status> {
+        self.health.hear(self.core.directory.now());
+        let mut probe = None;
+        let resync = match up.message {
+            Some(Message::Page(page)) => self.page(page)?,
+            Some(Message::Deltas(deltas)) => self.deltas(deltas)?,
+            Some(Message::Heartbeat(Heartbeat { latest, echo, used_bytes })) => {
+                self.health.set_used(used_bytes);
+                // A probe that this catalog has not written yet proves nothing.
+                probe = Some(Duration::from_micros(echo).min(self.core.directory.now()));
+                let verdict = self.progress.heartbeat(latest);
+                self.resync(verdict)?
+            }
+            Some(Message::Goodbye(_)) => {
+                self.link = Link::Left;
+                self.core.directory.disconnect(&self.name, self.lease.number(), Link::Left);
+                return Ok(None);
+            }
+            Some(Message::Hello(_)) => return Err(Status::invalid_argument("hello: only the first message is one")),
+            // A kind of message that this version does not know.
+            None => None,
+        };
+        self.health.stand(self.progress.is_caught_up(), probe);
+        Ok(Some(resync.unwrap_or_else(|| self.ack())))
+    }
+
+    fn page(&mut self, page: SnapshotPage) -> Result<Option<InventoryDown>, Status> {
+        let ids = id_chunks("ids", &page.ids)?;
+        requests::check_tiers("tiers", &page.tiers, ids.len(), true)?;
+        let head = PageHead { snapshot: page.snapshot, page: page.page, as_of: page.as_of, last: page.last };
+        let verdict = self.progress.page(head);
+        match verdict {
+            Verdict::Start => {
+                metrics::add(&self.core.counters.snapshots, 1);
+                self.start_over()?;
+            }
+            Verdict::Apply { .. } => {}
+            other => return self.resync(other),
+        }
+        let tier_of = |n: usize| page.tiers.get(n).map_or(Some(Tier::Dram), |tier| Tier::try_from(*tier).ok());
+        self.apply(ids, tier_of);
+        Ok(None)
+    }
+
+    fn deltas(&mut self, deltas: Deltas) -> Result<Option<InventoryDown>, Status> {
+        let ids = id_chunks("ids", &deltas.ids)?;
+        requests::check_tiers("kinds", &deltas.kinds, ids.len(), false)?;
+        match self.progress.deltas(deltas.first, ids.len() as u64) {
+            Verdict::Apply { skip } => {
+                let kinds = &deltas.kinds[skip..];
+                self.apply(&ids[skip..], |n| Tier::try_from(kinds[n]).ok());
+                Ok(None)
+            }
+            other => self.resync(other),
+        }
+    }
+
+    fn apply(&mut self, ids: &[[u8; 16]], tier_of: impl Fn(usize) -> Option<Tier>) {
+        self.used = true;
+        metrics::add(&self.core.counters.changes, ids.len());
+        self.core.index.apply(self.lease.slot(), ids, tier_of);
+    }
+
+    /// Drops what the stream said if the verdict asks for that, and says so.
+    fn resync(&mut self, verdict: Verdict) -> Result<Option<InventoryDown>, Status> {
+        let Verdict::Resync(reason) = verdict else { return Ok(None) };
+        tracing::warn!(node = self.name, reason, "inventory stream has a gap, asking for a snapshot");
+        metrics::add(&self.core.counters.resyncs, 1);
+        self.health.stand(false, None);
+        self.start_over()?;
+        let resync = Resync { snapshot: self.progress.snapshot(), reason };
+        Ok(Some(InventoryDown { message: Some(inventory_down::Message::Resync(resync)) }))
+    }
+
+    /// Forgets what the stream said: a new number, unless the old one was never used.
+    fn start_over(&mut self) -> Result<(), Status> {
+        if self.used {
+            self.lease = (self.core.directory.renumber(&self.name, &self.lease))
+                .ok_or_else(|| Status::aborted("the stream is no longer valid, or there are too many streams"))?;
+            self.used = false;
+        }
+        Ok(())
+    }
+
+    fn ack(&self) -> InventoryDown {
+        let ack = Ack {
+            applied: self.progress.applied(),
+            snapshot: self.progress.snapshot(),
+            pages: self.progress.pages(),
+            probe: self.core.directory.now().as_micros() as u64,
+        };
+        InventoryDown { message: Some(inventory_down::Message::Ack(ack)) }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        tracing::info!(node = self.name, stream = self.lease.number(), "inventory stream ended");
+        self.core.directory.disconnect(&self.name, self.lease.number(), self.link);
+    }
+}
+
+/// The node that the first message of a stream introduces.
+fn introduced(hello: InventoryUp) -> Result<NodeInfo, Status> {
+    let Some(Message::Hello(hello)) = hello.message else {
+        return Err(Status::invalid_argument("the first message of an inventory stream must be a hello"));
+    };
+    let info = hello.node.ok_or_else(|| Status::invalid_argument("hello: node is missing"))?;
+    requests::check_node(&info)?;
+    Ok(info)
+}
+
+const _: () = assert!(REMOVED as usize > Tier::Object as usize, "a removal is no tier");

@@ -1,0 +1,94 @@
+//! The child's end of a side: does what the parent's lines say until they end.
+//!
+//! The child prints `ready DETAIL` when everything is set up and touched. Then `run VARIANT` is answered by
+//! `done SECONDS AMOUNT`, and `verify` by `ok`; anything that went wrong by `error MESSAGE`. The end of the input, which is
+//! also what the death of the parent looks like, ends the child.
+
+use std::{
+    io::{self, BufRead, Write},
+    time::Duration,
+};
+
+/// One timing: how long it took to do how much, in bytes or operations.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Sample {
+    /// How long.
+    pub elapsed: Duration,
+    /// How much.
+    pub amount: u64,
+}
+
+impl Sample {
+    /// How much a second.
+    pub fn rate(self) -> f64 {
+        self.amount as f64 / self.elapsed.as_secs_f64().max(1e-9)
+    }
+}
+
+/// One side of a comparison, inside its own process.
+pub trait Measured {
+    /// What the parent needs to know once this side is ready, in one line.
+    fn detail(&self) -> String {
+        String::new()
+    }
+
+    /// Does the work once and times it. `variant` chooses among ways of doing it, where a side has several.
+    fn run(&mut self, variant: u64) -> io::Result<Sample>;
+
+    /// Checks every byte of the last run and wipes the destination, so that the next check cannot pass on old bytes.
+    fn verify(&mut self) -> io::Result<()>;
+}
+
+/// Serves `side` on these pipes until the input ends.
+pub fn serve(side: &mut dyn Measured, input: impl BufRead, mut output: impl Write) -> io::Result<()> {
+    writeln!(output, "ready {}", side.detail())?;
+    output.flush()?;
+    for line in input.lines() {
+        match answer(side, &line?) {
+            Ok(text) => writeln!(output, "{text}")?,
+            Err(error) => writeln!(output, "error {}", error.to_string().replace('\n', " "))?,
+        }
+        output.flush()?;
+    }
+    Ok(())
+}
+
+fn answer(side: &mut dyn Measured, line: &str) -> io::Result<String> {
+    let unknown = || io::Error::other(format!("unknown command {line:?}"));
+    match line.split_once(' ') {
+        Some(("run", variant)) => {
+            let sample = side.run(variant.parse().map_err(|_| unknown())?)?;
+            Ok(format!("done {:e} {}", sample.elapsed.as_secs_f64(), sample.amount))
+        }
+        None if line == "verify" => side.verify().map(|()| "ok".to_owned()),
+        _ => Err(unknown()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Half;
+
+    impl Measured for Half {
+        fn run(&mut self, variant: u64) -> io::Result<Sample> {
+            Ok(Sample { elapsed: Duration::from_millis(500), amount: variant })
+        }
+
+        fn verify(&mut self) -> io::Result<()> {
+            Err(io::Error::other("two\nlines"))
+        }
+    }
+
+    #[test]
+    fn each_line_gets_one_line_as_answer() {
+        let mut output = Vec::new();
+        serve(&mut Half, &b"run 7\nverify\nrun\nrun x\nhello\n"[..], &mut output).unwrap();
+        let output = String::from_utf8(output).unwrap();
+        let lines: Vec<_> = output.lines().collect();
+        assert_eq!(lines[..3], ["ready ", "done 5e-1 7", "error two lines"]);
+        assert!(lines[3..].iter().all(|line| line.starts_with("error unknown command")), "{lines:?}");
+        assert_eq!(lines.len(), 6);
+    }
+}

@@ -1,0 +1,45 @@
+//! What a side's process can be told to be.
+
+mod copy;
+mod socket_receive;
+mod socket_send;
+
+pub use copy::{CopyPlan, Order, SourceKind};
+pub use socket_receive::ReceivePlan;
+pub use socket_send::SendPlan;
+
+use super::serve::{Measured, serve};
+use serde::{Deserialize, Serialize};
+use std::io;
+
+/// A side, with everything that decides what it does.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "side", rename_all = "kebab-case")]
+pub enum SidePlan {
+    /// memcpy, in pieces.
+    Copy(CopyPlan),
+    /// The sending end of raw sockets.
+    SocketSend(SendPlan),
+    /// The receiving end of raw sockets.
+    SocketReceive(ReceivePlan),
+}
+
+/// The hidden command line of a side.
+#[derive(Debug, clap::Args)]
+pub struct SideArgs {
+    /// The plan, as JSON
+    plan: String,
+}
+
+impl SideArgs {
+    /// Sets the side up and serves it on standard input and output.
+    pub fn serve(&self) -> io::Result<()> {
+        let plan: SidePlan = serde_json::from_str(&self.plan)?;
+        let mut side: Box<dyn Measured> = match plan {
+            SidePlan::Copy(plan) => Box::new(plan.set_up()?),
+            SidePlan::SocketSend(plan) => Box::new(plan.set_up()?),
+            SidePlan::SocketReceive(plan) => Box::new(plan.set_up()?),
+        };
+        serve(&mut *side, io::stdin().lock(), io::stdout().lock())
+    }
+}

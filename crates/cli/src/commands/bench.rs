@@ -1,0 +1,110 @@
+//! `tidepool bench`: runs the benchmark and prints what it found.
+
+use crate::bench::{BenchError, FULL_FOOTPRINT, Plan, Report, baselines, compare::Samples, goals, machine::Machine};
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::{
+    error::Error,
+    io::{IsTerminal as _, Write as _},
+    path::PathBuf,
+    time::Duration,
+};
+use tidepool_types::{ByteSize, Deadline};
+
+/// How to measure and what to print.
+#[derive(Debug, Args)]
+pub struct BenchArgs {
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    json: bool,
+    /// Also write the JSON object to this file
+    #[arg(long, value_name = "FILE")]
+    json_file: Option<PathBuf>,
+    /// Measure only these fields
+    #[arg(long, value_name = "FIELD", value_delimiter = ',', num_args = 1.., value_parser = goals::field_name)]
+    only: Vec<String>,
+    /// Measure only the machine: memcpy and raw sockets
+    #[arg(long, conflicts_with = "only")]
+    baselines: bool,
+    /// Time for the whole benchmark; fields that do not fit in are null
+    #[arg(long, value_name = "SECONDS", default_value_t = 540, value_parser = clap::value_parser!(u64).range(1..=600))]
+    seconds_budget: u64,
+    /// Timings per side, of which the median counts
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(5..=101))]
+    samples: u16,
+    /// Bytes of source and destination of every copy; below 1GiB the result says more about caches than about memory
+    #[arg(long, value_name = "SIZE", default_value_t = FULL_FOOTPRINT, value_parser = footprint)]
+    footprint: ByteSize,
+    /// Decides contents and orders
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// TCP connections of every socket comparison, with a thread at each end
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
+    streams: u32,
+    /// Socket buffers of every socket comparison [default: what the kernel chooses]
+    #[arg(long, value_name = "SIZE")]
+    socket_buffer: Option<ByteSize>,
+}
+
+/// Footprints are whole numbers of every block and of every stream's share.
+fn footprint(text: &str) -> Result<ByteSize, String> {
+    let size: ByteSize = text.parse().map_err(|error| format!("{error}"))?;
+    let whole = size.0.is_power_of_two() && (8 << 20..=64 << 30).contains(&size.0);
+    if whole { Ok(size) } else { Err("allowed is a power of two from 8MiB to 64GiB".to_owned()) }
+}
+
+/// Runs the benchmark.
+pub(super) fn run(args: &BenchArgs) -> Result<(), Box<dyn Error>> {
+    let plan = Plan {
+        samples: usize::from(args.samples),
+        footprint: args.footprint,
+        seed: args.seed,
+        streams: args.streams,
+        socket_buffer: args.socket_buffer,
+        only: args.only.clone(),
+        deadline: Deadline::after(Duration::from_secs(args.seconds_budget)),
+    };
+    let mut report = Report::new(Machine::here(), plan.clone());
+    if plan.footprint < FULL_FOOTPRINT {
+        report.note(format!("a footprint below {FULL_FOOTPRINT} is for trying the benchmark out"));
+    }
+    let text = if args.baselines {
+        let samples = measure_baselines(&plan)?;
+        let text = baselines::table(&samples);
+        report.keep("baselines", samples);
+        text
+    } else {
+        report.table()
+    };
+    print(args, &report, &text)
+}
+
+fn measure_baselines(plan: &Plan) -> Result<Vec<Samples>, BenchError> {
+    let progress = progress(baselines::steps(plan));
+    let samples = baselines::measure(plan, |name| {
+        progress.set_message(name.to_owned());
+        progress.inc(1);
+    });
+    progress.finish_and_clear();
+    samples
+}
+
+/// A bar on standard error, if that is a terminal.
+fn progress(steps: u64) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style =
+        ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}").unwrap_or_else(|_| ProgressStyle::default_bar());
+    ProgressBar::new(steps).with_style(style)
+}
+
+fn print(args: &BenchArgs, report: &Report, text: &str) -> Result<(), Box<dyn Error>> {
+    let json = serde_json::to_string_pretty(&report.json())?;
+    if let Some(file) = &args.json_file {
+        std::fs::write(file, format!("{json}\n")).map_err(|error| format!("{}: {error}", file.display()))?;
+    }
+    let text = if args.json { format!("{json}\n") } else { text.to_owned() };
+    std::io::stdout().write_all(text.as_bytes())?;
+    Ok(())
+}

@@ -1,0 +1,27 @@
+//! `[catalog]`: where a catalog listens and when it gives up on a silent node.
+
+use super::{FieldError, section::section, values::Listen};
+use tidepool_types::Span;
+
+section! {
+    /// What a catalog runs with.
+    "catalog", flags "" => CatalogConfig, CatalogOptions, checked by check {
+        "listen" listen: Listen = "127.0.0.1:7411", "Address of the gRPC service that nodes and clients use";
+        "metrics-listen" metrics_listen: Listen = "127.0.0.1:7412", "Address of the catalog's /metrics and /health";
+        "suspect-after" suspect_after: Span = "500ms" in "10ms" to "1h", "Silence after which a node is suspect: kept, not chosen for writes";
+        "dead-after" dead_after: Span = "5s" in "10ms" to "24h", "Silence after which a node is dead: its blocks are forgotten";
+    }
+}
+
+impl CatalogConfig {
+    fn check(&self) -> Result<(), FieldError> {
+        if self.dead_after > self.suspect_after {
+            return Ok(());
+        }
+        Err(FieldError {
+            path: "catalog.dead-after".into(),
+            value: self.dead_after.to_string(),
+            allowed: format!("more than catalog.suspect-after, which is {}", self.suspect_after),
+        })
+    }
+}

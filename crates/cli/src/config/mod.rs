@@ -1,0 +1,96 @@
+//! The configuration: one typed section per component, parsed once.
+//!
+//! Three layers, each over the next: flags, the file named by `--config`, defaults. Nothing is read from the environment.
+//! Every error names the field by its dotted path, the value it was given and what is allowed.
+
+mod catalog;
+mod client;
+mod file;
+mod locate;
+mod log;
+mod node;
+mod peers;
+mod section;
+mod values;
+
+#[cfg(test)]
+mod fuzz;
+#[cfg(test)]
+mod tests;
+
+pub use catalog::{CatalogConfig, CatalogOptions};
+pub use client::{ClientConfig, ClientOptions};
+pub use file::{ConfigError, parse, read};
+pub use log::{LogConfig, LogOptions};
+pub use node::{NodeConfig, NodeOptions};
+pub use peers::{Advertise, Catalogs, HostPort};
+pub use section::{Field, FieldError, Value};
+pub use values::{Dir, Format, Level, Listen, Name, Verify};
+
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+/// What one layer sets: a file, or the flags of one command.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Layer {
+    /// `[catalog]`
+    pub catalog: CatalogOptions,
+    /// `[node]`
+    pub node: NodeOptions,
+    /// `[client]`
+    pub client: ClientOptions,
+    /// `[log]`
+    pub log: LogOptions,
+}
+
+/// What the program runs with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Config {
+    /// `[catalog]`
+    pub catalog: CatalogConfig,
+    /// `[node]`
+    pub node: NodeConfig,
+    /// `[client]`
+    pub client: ClientConfig,
+    /// `[log]`
+    pub log: LogConfig,
+}
+
+impl Layer {
+    /// Every section with its fields.
+    pub fn sections() -> [(&'static str, Vec<Field>); 4] {
+        [
+            ("catalog", CatalogOptions::fields()),
+            ("node", NodeOptions::fields()),
+            ("client", ClientOptions::fields()),
+            ("log", LogOptions::fields()),
+        ]
+    }
+
+    /// What this layer sets, and `under` where it does not.
+    pub fn over(self, under: Self) -> Self {
+        Self {
+            catalog: self.catalog.over(under.catalog),
+            node: self.node.over(under.node),
+            client: self.client.over(under.client),
+            log: self.log.over(under.log),
+        }
+    }
+
+    /// What this layer sets, and defaults where it does not, all checked.
+    pub fn resolve(self) -> Result<Config, FieldError> {
+        Ok(Config {
+            catalog: self.catalog.resolve()?,
+            node: self.node.resolve()?,
+            client: self.client.resolve()?,
+            log: self.log.resolve()?,
+        })
+    }
+}
+
+/// Flags over the file, if there is one, over defaults.
+pub fn load(file: Option<&Path>, flags: Layer) -> Result<Config, ConfigError> {
+    let under = file.map(read).transpose()?.unwrap_or_default();
+    Ok(flags.over(under).resolve()?)
+}

@@ -1,0 +1,70 @@
+//! `[node]`: a node's memory, addresses, limits and upkeep.
+
+use super::{
+    FieldError,
+    peers::{Advertise, Catalogs},
+    section::section,
+    values::{Dir, Listen, Name, Verify},
+};
+use tidepool_types::{ByteSize, Span};
+
+section! {
+    /// What a node runs with.
+    "node", flags "" => NodeConfig, NodeOptions, checked by check {
+        "name" name: Name = "auto", "Name in the pool, the same after a restart; auto: this host's name";
+        "dir" dir: Dir = "/dev/shm/tidepool", "Directory of the node's memory files and its Unix socket";
+        "capacity" capacity: ByteSize = "256MiB" in "1MiB" to "16TiB", "Memory the node gives to the pool; allocated and touched at start";
+        "smallest-expected-block" smallest_expected_block: ByteSize = "4KiB" in "64B" to "1GiB", "The node has capacity divided by this as its number of block slots";
+        "data-listen" data_listen: Listen = "127.0.0.1:7413", "TCP address that serves blocks to other hosts";
+        "data-advertise" data_advertise: Advertise = "auto", "Address under which others reach data-listen; auto: data-listen itself";
+        "metrics-listen" metrics_listen: Listen = "127.0.0.1:7414", "Address of the node's /metrics and /health";
+        "catalogs" catalogs: Catalogs = "127.0.0.1:7411", "Catalogs that the node tells what it holds";
+        "announce-timeout" announce_timeout: Span = "100ms" in "1ms" to "1m", "How long a put waits for a catalog to hear of it before that catalog counts as unhealthy";
+        "verify" verify: Verify = "network", "When blocks are checked against their checksums before they are served: network or always";
+        "scrub-rate" scrub_rate: ByteSize = "64MiB" in "0B" to "1TiB", "Bytes a second that the background check of stored blocks reads; 0B: no check";
+        "max-connections" max_connections: u32 = "1024" in "1" to "65536", "Connections served at once; further ones are refused";
+        "quarantine-limit" quarantine_limit: ByteSize = "64MiB" in "0B" to "16TiB", "Bytes that late writers of one client may keep from reuse before its puts go through the socket";
+        "view-limit" view_limit: ByteSize = "256MiB" in "0B" to "16TiB", "Bytes that one client may pin by borrowed views; past it the client gets copies";
+    }
+}
+
+/// Longest path of a Unix socket that Linux takes.
+const LONGEST_SOCKET_PATH: usize = 107;
+
+impl NodeConfig {
+    /// Where the node's Unix socket is.
+    pub fn socket_path(&self) -> std::path::PathBuf {
+        self.dir.0.join(format!("{}.sock", self.name))
+    }
+
+    fn check(&self) -> Result<(), FieldError> {
+        self.check_socket_path()?;
+        self.check_smallest_block()
+    }
+
+    fn check_socket_path(&self) -> Result<(), FieldError> {
+        let length = self.socket_path().as_os_str().len();
+        if length <= LONGEST_SOCKET_PATH {
+            return Ok(());
+        }
+        Err(FieldError {
+            path: "node.dir".into(),
+            value: self.dir.to_string(),
+            allowed: format!(
+                "a path that with /{}.sock has at most {LONGEST_SOCKET_PATH} bytes, not {length}",
+                self.name
+            ),
+        })
+    }
+
+    fn check_smallest_block(&self) -> Result<(), FieldError> {
+        if self.smallest_expected_block <= self.capacity {
+            return Ok(());
+        }
+        Err(FieldError {
+            path: "node.smallest-expected-block".into(),
+            value: self.smallest_expected_block.to_string(),
+            allowed: format!("at most node.capacity, which is {}", self.capacity),
+        })
+    }
+}

@@ -1,0 +1,152 @@
+//! Every kind of bad input gets an error that names the field, the value and what is allowed; layers win in order.
+
+use super::*;
+use std::str::FromStr as _;
+use tidepool_types::{ByteSize, Span};
+
+fn error_of(text: &str) -> String {
+    parse("pool.toml", text.as_bytes()).expect_err(text).to_string()
+}
+
+#[test]
+fn no_file_and_no_flags_give_the_defaults() {
+    let config = load(None, Layer::default()).unwrap();
+    assert_eq!(config.node.capacity, ByteSize(256 << 20));
+    assert_eq!(config.catalog.listen.to_string(), "127.0.0.1:7411");
+    assert_eq!(config.catalog.dead_after, Span::from_str("5s").unwrap());
+    assert_eq!(config.client.catalogs.to_string(), "127.0.0.1:7411");
+    assert_eq!(config.log.format.to_string(), "text");
+}
+
+#[test]
+fn flags_win_over_the_file_and_the_file_over_defaults() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("pool.toml");
+    std::fs::write(&path, "[node]\ncapacity = \"1GiB\"\nname = \"from-file\"\n").unwrap();
+    let node = NodeOptions { capacity: Some(ByteSize(2 << 30)), ..NodeOptions::default() };
+    let config = load(Some(&path), Layer { node, ..Layer::default() }).unwrap();
+    assert_eq!(config.node.capacity, ByteSize(2 << 30));
+    assert_eq!(config.node.name.to_string(), "from-file");
+    assert_eq!(config.node.max_connections, 1024);
+}
+
+#[derive(clap::Parser)]
+struct NodeFlags {
+    #[command(flatten)]
+    node: NodeOptions,
+    #[command(flatten)]
+    log: LogOptions,
+}
+
+#[test]
+fn every_field_is_a_flag_of_the_same_name() {
+    use clap::Parser as _;
+    for field in NodeOptions::fields() {
+        let flags = NodeFlags::try_parse_from(["node", &format!("--{}", field.key), field.default]);
+        assert_ne!(flags.unwrap_or_else(|error| panic!("{error}")).node, NodeOptions::default(), "{}", field.key);
+    }
+    let flags = NodeFlags::try_parse_from(["node", "--log-level", "debug"]).unwrap();
+    assert_eq!(flags.log.level, Some(Level::Debug));
+    assert!(NodeFlags::try_parse_from(["node", "--capacity", "80gb"]).is_err());
+}
+
+#[test]
+fn what_is_shown_reads_back_as_the_same_configuration() {
+    let config = load(None, Layer::default()).unwrap();
+    let shown = toml::to_string(&config).unwrap();
+    assert_eq!(parse("shown", shown.as_bytes()).unwrap().resolve().unwrap(), config);
+}
+
+#[test]
+fn every_default_can_be_written_in_a_file() {
+    for (section, fields) in Layer::sections() {
+        for field in fields {
+            let quoted = match field.key {
+                "max-connections" | "tcp-streams" => field.default.to_owned(),
+                "catalogs" => format!("[\"{}\"]", field.default),
+                _ => format!("\"{}\"", field.default),
+            };
+            let text = format!("[{section}]\n{} = {quoted}\n", field.key);
+            assert!(parse("default", text.as_bytes()).is_ok(), "{text}");
+        }
+    }
+}
+
+#[test]
+fn a_typo_in_a_field_gets_a_suggestion_and_its_line() {
+    let error = error_of("[log]\nlevel = \"info\"\n\n[node]\ncapcity = \"1GiB\"\n");
+    assert_eq!(error, "pool.toml:5: there is no field node.capcity: did you mean capacity?");
+}
+
+#[test]
+fn a_typo_in_a_section_gets_a_suggestion() {
+    assert_eq!(error_of("[nodes]\n"), "pool.toml:1: there is no section nodes: did you mean node?");
+    let strange = error_of("x = 1\n");
+    assert_eq!(strange, "pool.toml:1: there is no section x: allowed is one of catalog, node, client, log");
+}
+
+#[test]
+fn each_bad_value_is_named_with_what_is_allowed() {
+    let cases = [
+        ("node", "capacity", "\"5B\"", "5B", "from 1MiB to 16TiB"),
+        ("node", "capacity", "\"32TiB\"", "32TiB", "from 1MiB to 16TiB"),
+        ("node", "capacity", "\"80gb\"", "\"80gb\"", "a size as in 80GiB"),
+        ("node", "capacity", "5", "5", "a size as in 80GiB"),
+        ("node", "name", "\"../x\"", "\"../x\"", "auto or 1 to 64 characters"),
+        ("node", "dir", "\"relative\"", "\"relative\"", "an absolute path"),
+        ("node", "data-listen", "\"localhost:1\"", "\"localhost:1\"", "an IP address and a port"),
+        ("node", "data-advertise", "\"nowhere\"", "\"nowhere\"", "host:port"),
+        ("node", "catalogs", "[]", "[]", "a list of 1 to 16"),
+        ("node", "catalogs", "[\"a\"]", "[\"a\"]", "a list of 1 to 16"),
+        ("node", "catalogs", "\"a:1\"", "\"a:1\"", "a list of 1 to 16"),
+        ("node", "max-connections", "0", "0", "a whole number, from 1 to 65536"),
+        ("node", "max-connections", "-1", "-1", "a whole number, from 1 to 65536"),
+        ("node", "scrub-rate", "0", "0", "from 0B to 1TiB"),
+        ("node", "verify", "\"never\"", "\"never\"", "network (what crosses a machine) or always"),
+        ("node", "announce-timeout", "\"0s\"", "0us", "from 1ms to 1m"),
+        ("catalog", "suspect-after", "\"soon\"", "\"soon\"", "a duration as in 5s"),
+        ("client", "deadline", "\"2h\"", "2h", "from 1ms to 1h"),
+        ("client", "tcp-streams", "65", "65", "from 1 to 64"),
+        ("log", "level", "\"loud\"", "\"loud\"", "error, warn, info, debug or trace"),
+        ("log", "format", "true", "true", "text or json"),
+    ];
+    for (section, key, written, shown, allowed) in cases {
+        let error = error_of(&format!("[{section}]\n{key} = {written}\n"));
+        assert!(error.starts_with(&format!("pool.toml:2: {section}.{key} = {shown}: allowed is ")), "{error}");
+        assert!(error.contains(allowed), "{error}");
+    }
+}
+
+#[test]
+fn fields_that_contradict_each_other_are_refused() {
+    let error = error_of("[catalog]\nsuspect-after = \"9s\"\ndead-after = \"9s\"\n");
+    assert_eq!(error, "pool.toml:3: catalog.dead-after = 9s: allowed is more than catalog.suspect-after, which is 9s");
+    let error = error_of("[node]\ncapacity = \"1MiB\"\nsmallest-expected-block = \"2MiB\"\n");
+    assert!(error.starts_with("pool.toml:3: node.smallest-expected-block = 2MiB: allowed is at most"), "{error}");
+    let error = error_of(&format!("[node]\nname = \"n\"\ndir = \"/{}\"\n", "d".repeat(120)));
+    assert!(error.contains("has at most 107 bytes, not 128"), "{error}");
+}
+
+#[test]
+fn a_bad_flag_is_named_without_a_file() {
+    let node = NodeOptions { capacity: Some(ByteSize(1)), ..NodeOptions::default() };
+    let error = load(None, Layer { node, ..Layer::default() }).unwrap_err().to_string();
+    assert!(error.starts_with("node.capacity = 1B: allowed is a size"), "{error}");
+}
+
+#[test]
+fn what_is_not_toml_is_refused_with_its_line() {
+    for (text, line) in [("[node\n", 1), ("\n\n= 1\n", 3), ("[log]\nlevel = \"info\"\nlevel = \"info\"\n", 3)] {
+        let error = error_of(text);
+        assert!(error.starts_with(&format!("pool.toml:{line}: ")), "{error}");
+    }
+    assert!(error_of("node = 5\n").starts_with("pool.toml:1: node = 5: allowed is a table of fields"));
+    let error = parse("pool.toml", b"[log]\n\xff\n").unwrap_err().to_string();
+    assert_eq!(error, "pool.toml:2: not UTF-8 text");
+}
+
+#[test]
+fn a_missing_or_endless_file_is_an_error() {
+    assert!(read(std::path::Path::new("/nonexistent/pool.toml")).unwrap_err().to_string().contains("No such file"));
+    assert!(read(std::path::Path::new("/dev/zero")).unwrap_err().to_string().contains("longer than 1048576 bytes"));
+}

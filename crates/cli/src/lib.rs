@@ -1,0 +1,37 @@
+//! The `tidepool` command: runs a pool, talks to one and measures one.
+//!
+//! The command line ([`commands`]) becomes a checked configuration ([`config`]), and one short file per command does the
+//! rest. [`mod@bench`] measures the pool against what the machine can do. Nothing here knows how blocks are stored or moved.
+//!
+//! ```
+//! use std::process::ExitCode;
+//! assert_eq!(tidepool::run(["tidepool", "config", "show"]), ExitCode::SUCCESS);
+//! ```
+#![deny(unsafe_code)]
+
+pub mod bench;
+pub mod commands;
+pub mod config;
+pub mod random;
+
+use clap::Parser as _;
+use std::{ffi::OsString, process::ExitCode};
+
+/// Runs the command line `args`, of which the first is the program's name. Errors go to standard error.
+pub fn run<T: Into<OsString> + Clone>(args: impl IntoIterator<Item = T>) -> ExitCode {
+    let result = match commands::Cli::try_parse_from(args) {
+        Ok(cli) => cli.command.run(),
+        Err(error) => {
+            // Help and version are "errors" of clap's that go to standard output and succeed.
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+        }
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("tidepool: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! The `tidepool` program; everything it does is in the library beside it.
+#![forbid(unsafe_code)]
+
+fn main() -> std::process::ExitCode {
+    tidepool::run(std::env::args_os())
+}

@@ -1,0 +1,134 @@
+//! What a client does on its own: it looks for nodes, watches their sockets, reports uses, and probes who did not answer.
+//!
+//! Four threads, so that none waits for another's business: the *scout* asks catalogs and scans the socket directory, the
+//! *watcher* sleeps on the sockets of this host's nodes, the *prober* calls on nodes that are down or suspect, and the
+//! *populator* enters new mappings into the page tables, which takes the kernel a while.
+
+use crate::core::Core;
+use crate::peers::{Peer, has_hung_up};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tidepool_store::Mapping;
+use tidepool_types::Deadline;
+
+/// How often catalogs are asked for members and the socket directory is read.
+const REFRESH: Duration = Duration::from_secs(1);
+/// How long the members may take to come.
+const MEMBERS: Duration = Duration::from_secs(1);
+/// How often uses are reported.
+const FLUSH: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+/// How often nodes that are down are called on.
+const PROBE: Duration = Duration::from_millis(500);
+/// Nodes called on at once.
+const PROBES_AT_ONCE: usize = 8;
+/// Mappings that wait to be populated; further ones are populated by their first reads.
+const POPULATE_QUEUE: usize = 64;
+
+/// The threads of one client; joined when dropped.
+pub(crate) struct Background {
+    core: Arc<Core>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Background {
+    pub(crate) fn start(core: &Arc<Core>) -> io::Result<Self> {
+        let mut background = Self { core: Arc::clone(core), threads: Vec::new() };
+        background.spawn("tp-scout", scout)?;
+        background.spawn("tp-watcher", watch)?;
+        background.spawn("tp-prober", probe)?;
+        Ok(background)
+    }
+
+    fn spawn(&mut self, name: &str, run: fn(&Core)) -> io::Result<()> {
+        let core = Arc::clone(&self.core);
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || run(&core))?;
+        self.threads.push(thread);
+        Ok(())
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        self.core.stop();
+        for thread in self.threads.drain(..) {
+            // The last clone of a client may be dropped by one of its own threads' callbacks; it cannot wait for itself.
+            if thread.thread().id() != std::thread::current().id() {
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+/// Asks and scans, first thing when a client is made and then again and again.
+pub(crate) fn look_around(core: &Core, budget: Duration) {
+    if core.config.local {
+        core.peers.scan(&core.config.dir);
+    }
+    if let Some(members) = core.directory.members(Deadline::after(budget)) {
+        core.peers.update_members(members);
+    }
+}
+
+fn scout(core: &Core) {
+    loop {
+        core.scout.wait(REFRESH);
+        if core.is_stopping() {
+            return;
+        }
+        look_around(core, MEMBERS);
+    }
+}
+
+fn watch(core: &Core) {
+    while !core.is_stopping() {
+        let table = core.peers.table();
+        let memories: Vec<_> = table.locals.iter().filter_map(|peer| Some((peer, peer.memory()?))).collect();
+        let mut fds = vec![PollFd::new(core.watch.fd(), PollFlags::IN)];
+        fds.extend(memories.iter().map(|(_, memory)| PollFd::new(memory.socket(), PollFlags::RDHUP)));
+        // An error here is an interruption: the next round looks again.
+        let _ = rustix::event::poll(&mut fds, Some(&FLUSH));
+        core.watch.clear();
+        for (peer, memory) in &memories {
+            match has_hung_up(memory.socket()) {
+                true => {
+                    tracing::debug!(node = %peer.key.name, "closed its socket");
+                    core.peers.forget(peer);
+                    core.scout.ring();
+                }
+                false => memory.flush(&core.counters),
+            }
+        }
+    }
+}
+
+fn probe(core: &Core) {
+    while !core.is_stopping() {
+        let table = core.peers.table();
+        let wanted: Vec<&Arc<Peer>> = table.all().filter(|peer| peer.wants_probe()).collect();
+        for group in wanted.chunks(PROBES_AT_ONCE) {
+            std::thread::scope(|scope| {
+                for &peer in group {
+                    scope.spawn(move || {
+                        if !peer.probe() {
+                            core.peers.forget(peer);
+                        }
+                    });
+                }
+            });
+        }
+        core.context.probe.wait(PROBE);
+    }
+}
+
+/// Starts the populator; it ends when the sender is dropped. Nobody waits for it: it holds nothing but the mapping in hand,
+/// and the kernel cannot be told to stop.
+pub(crate) fn start_populator() -> io::Result<SyncSender<Arc<Mapping>>> {
+    let (sender, receiver): (_, Receiver<Arc<Mapping>>) = sync_channel(POPULATE_QUEUE);
+    let populate = move || receiver.iter().for_each(|mapping| mapping.populate());
+    std::thread::Builder::new().name("tp-populator".to_owned()).spawn(populate)?;
+    Ok(sender)
+}

@@ -1,0 +1,126 @@
+//! A bounded set of things that callers take one at a time: connections and transports.
+
+use parking_lot::{Condvar, Mutex};
+use tidepool_transfer::conn::ConnError;
+use tidepool_types::Deadline;
+
+/// At most `most` things; a caller that finds all of them taken waits for one.
+pub(crate) struct Bounded<T> {
+    most: usize,
+    /// Short sections: taking and giving back.
+    state: Mutex<State<T>>,
+    freed: Condvar,
+}
+
+struct State<T> {
+    idle: Vec<T>,
+    taken: usize,
+}
+
+/// One thing while it is taken. Dropping it ends the thing; [`Taken::give_back`] keeps it for the next caller.
+pub(crate) struct Taken<'a, T> {
+    from: &'a Bounded<T>,
+    thing: Option<T>,
+}
+
+impl<T> Bounded<T> {
+    pub(crate) fn new(most: usize) -> Self {
+        let state = State { idle: Vec::new(), taken: 0 };
+        Self { most, state: Mutex::new(state), freed: Condvar::new() }
+    }
+
+    /// Takes an idle thing that `fit`s, else makes one if there may be more, else waits.
+    pub(crate) fn take(
+        &self,
+        until: Deadline,
+        fit: impl Fn(&T) -> bool,
+        make: impl FnOnce() -> Result<T, ConnError>,
+    ) -> Result<Taken<'_, T>, ConnError> {
+        let idle = self.take_idle_or_room(until, fit)?;
+        // From here on the place counts as taken; the guard frees it if `make` fails.
+        let mut taken = Taken { from: self, thing: idle };
+        if taken.thing.is_none() {
+            taken.thing = Some(make()?);
+        }
+        Ok(taken)
+    }
+
+    fn take_idle_or_room(&self, until: Deadline, fit: impl Fn(&T) -> bool) -> Result<Option<T>, ConnError> {
+        let mut unfit = Vec::new();
+        let mut state = self.state.lock();
+        let found = loop {
+            match state.idle.pop() {
+                Some(thing) if fit(&thing) => break Some(thing),
+                Some(thing) => unfit.push(thing),
+                None if state.taken < self.most => break None,
+                None if self.freed.wait_until(&mut state, until.instant()).timed_out() => {
+                    return Err(ConnError::TimedOut);
+                }
+                None => {}
+            }
+        };
+        state.taken += 1;
+        // Ending a transport joins its threads: not under the lock.
+        drop(state);
+        drop(unfit);
+        Ok(found)
+    }
+
+    /// Ends everything idle.
+    pub(crate) fn clear(&self) {
+        let idle = std::mem::take(&mut self.state.lock().idle);
+        drop(idle);
+    }
+}
+
+impl<T> Taken<'_, T> {
+    pub(crate) fn get(&mut self) -> &mut T {
+        self.thing.as_mut().expect("a taken thing is there until it is given back")
+    }
+
+    /// Keeps the thing for the next caller.
+    pub(crate) fn give_back(mut self) {
+        if let Some(thing) = self.thing.take() {
+            self.from.state.lock().idle.push(thing);
+        }
+    }
+}
+
+impl<T> Drop for Taken<'_, T> {
+    fn drop(&mut self) {
+        drop(self.thing.take());
+        self.from.state.lock().taken -= 1;
+        self.from.freed.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn soon() -> Deadline {
+        Deadline::after(Duration::from_millis(10))
+    }
+
+    #[test]
+    fn no_more_than_the_bound_are_ever_made() {
+        let bounded = Bounded::new(2);
+        let a = bounded.take(soon(), |_| true, || Ok(1)).ok().unwrap();
+        let b = bounded.take(soon(), |_| true, || Ok(2)).ok().unwrap();
+        assert!(matches!(bounded.take(soon(), |_| true, || Ok(3)), Err(ConnError::TimedOut)));
+        a.give_back();
+        let mut again = bounded.take(soon(), |_| true, || Ok(3)).ok().unwrap();
+        assert_eq!(*again.get(), 1);
+        drop((again, b));
+        let mut fresh = bounded.take(soon(), |_| true, || Ok(4)).ok().unwrap();
+        assert_eq!(*fresh.get(), 4);
+    }
+
+    #[test]
+    fn a_failed_make_frees_its_place() {
+        let bounded = Bounded::<u8>::new(1);
+        assert!(bounded.take(soon(), |_| true, || Err(ConnError::Closed)).is_err());
+        assert!(bounded.take(soon(), |_| true, || Ok(1)).is_ok());
+    }
+}

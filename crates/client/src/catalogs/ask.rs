@@ -1,0 +1,174 @@
+//! Which catalogs are asked, in which order, and how their answers are put together.
+
+use super::answers::{Located, Member};
+use super::peer::{Peer, Standing};
+use super::{CatalogStat, Catalogs, Exists, Lookup, Members, Prefixes, StatAnswer};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tidepool_types::{BlockId, Deadline};
+use tidepool_wire::catalog::catalog_client::CatalogClient;
+use tidepool_wire::catalog::{
+    LookupReply, LookupRequest, MAX_CHAINS, MAX_IDS, MatchPrefixReply, MatchPrefixRequest, MembersRequest, StatRequest,
+    Want, pack_ids,
+};
+use tonic::transport::Channel;
+use tonic::{Response, Status};
+
+impl Catalogs {
+    /// The peers that answered last time, complete ones first.
+    fn order(&self) -> Vec<Arc<Peer>> {
+        let mut peers: Vec<_> = self.peers.iter().filter(|peer| peer.standing() != Standing::Down).cloned().collect();
+        peers.sort_by_key(|peer| peer.standing());
+        peers
+    }
+
+    /// Asks one catalog after the other until one is complete. `read` checks an answer and says whether it is complete.
+    /// The best answer comes first.
+    fn ask<T, U, F>(
+        &self,
+        deadline: Deadline,
+        call: impl Fn(CatalogClient<Channel>) -> F,
+        read: impl Fn(T) -> Option<(U, bool)>,
+    ) -> (Vec<U>, bool)
+    where
+        F: Future<Output = Result<Response<T>, Status>>,
+    {
+        let Some(runtime) = &self.runtime else { return (Vec::new(), false) };
+        let mut answers = Vec::new();
+        for peer in self.order() {
+            let within = deadline.remaining().min(self.config.attempt);
+            if within.is_zero() {
+                break;
+            }
+            let Some(reply) = runtime.block_on(peer.call(within, &call)) else { continue };
+            let Some((answer, complete)) = read(reply) else {
+                tracing::warn!(catalog = peer.address, "catalog gave an answer that contradicts itself");
+                continue;
+            };
+            peer.answered(complete);
+            answers.insert(0, answer);
+            if complete {
+                return (answers, true);
+            }
+        }
+        (answers, false)
+    }
+
+    pub(super) fn ask_lookup(&self, ids: &[BlockId], deadline: Deadline) -> Lookup {
+        let mut parts = ids.chunks(MAX_IDS).map(|part| self.lookup_part(part, deadline));
+        let first = parts.next().unwrap_or_else(|| Lookup { located: Located::nowhere(0), complete: true });
+        parts.fold(first, |all, part| Lookup {
+            located: all.located.followed_by(&part.located),
+            complete: all.complete && part.complete,
+        })
+    }
+
+    fn lookup_part(&self, ids: &[BlockId], deadline: Deadline) -> Lookup {
+        let packed = pack_ids(ids.iter());
+        let call = |mut client: CatalogClient<Channel>| {
+            let request = LookupRequest { ids: packed.clone(), want: Want::Holders.into() };
+            async move { client.lookup(request).await }
+        };
+        let read = |reply: LookupReply| {
+            let complete = reply.complete;
+            Some((Located::from_wire(ids.len(), &reply.counts, &reply.holders, reply.nodes)?, complete))
+        };
+        let (answers, complete) = self.ask(deadline, call, read);
+        let located = answers.into_iter().reduce(|best, other| best.merged(&other));
+        Lookup { located: located.unwrap_or_else(|| Located::nowhere(ids.len())), complete }
+    }
+
+    pub(super) fn ask_exists(&self, ids: &[BlockId], deadline: Deadline) -> Exists {
+        let mut all = Exists { found: Vec::with_capacity(ids.len()), complete: true };
+        for part in ids.chunks(MAX_IDS) {
+            let packed = pack_ids(part.iter());
+            let call = |mut client: CatalogClient<Channel>| {
+                let request = LookupRequest { ids: packed.clone(), want: Want::Exists.into() };
+                async move { client.lookup(request).await }
+            };
+            let read = |reply: LookupReply| {
+                let complete = reply.complete;
+                (reply.counts.len() == part.len()).then_some((reply.counts, complete))
+            };
+            let (answers, complete) = self.ask(deadline, call, read);
+            let start = all.found.len();
+            all.found.resize(start + part.len(), false);
+            for answer in answers {
+                all.found[start..].iter_mut().zip(&answer).for_each(|(found, count)| *found |= *count > 0);
+            }
+            all.complete &= complete;
+        }
+        all
+    }
+
+    pub(super) fn ask_prefixes(&self, chains: &[&[BlockId]], deadline: Deadline) -> Prefixes {
+        let mut room = MAX_IDS;
+        let cut = |chain: &&[BlockId]| {
+            let taken = chain.len().min(room);
+            room -= taken;
+            taken as u32
+        };
+        let lengths: Vec<u32> = chains.iter().take(MAX_CHAINS).map(cut).collect();
+        let whole = lengths.iter().map(|length| *length as usize).sum::<usize>() == chains.iter().map(|c| c.len()).sum();
+        let taken = chains.iter().zip(&lengths).map(|(chain, length)| &chain[..*length as usize]);
+        let ids: Vec<BlockId> = taken.flatten().copied().collect();
+        let packed = pack_ids(ids.iter());
+        let call = |mut client: CatalogClient<Channel>| {
+            let (ids, lengths, want) = (packed.clone(), lengths.clone(), Want::Holders.into());
+            async move { client.match_prefix(MatchPrefixRequest { ids, lengths, want }).await }
+        };
+        let (answers, complete) = self.ask(deadline, call, |reply| runs(reply, &lengths));
+        let nothing = chains.iter().map(|_| Located::nowhere(0)).collect();
+        let runs = answers.into_iter().fold(nothing, longest);
+        Prefixes { runs, complete: complete && whole }
+    }
+
+    pub(super) fn ask_members(&self, deadline: Deadline) -> Members {
+        let call = |mut client: CatalogClient<Channel>| async move { client.members(MembersRequest {}).await };
+        let (answers, complete) = self.ask(deadline, call, |reply| {
+            let members: Option<Vec<_>> = reply.members.into_iter().map(Member::from_wire).collect();
+            Some((members?, reply.complete))
+        });
+        let mut members: BTreeMap<_, Member> = BTreeMap::new();
+        for member in answers.into_iter().flatten() {
+            let known = members.entry(member.node.name.clone()).or_insert_with(|| member.clone());
+            if member.node.state < known.node.state {
+                *known = member;
+            }
+        }
+        Members { members: members.into_values().collect(), complete }
+    }
+
+    pub(super) fn ask_stat(&self, deadline: Deadline) -> Vec<CatalogStat> {
+        let Some(runtime) = &self.runtime else { return Vec::new() };
+        let ask = |peer: &Arc<Peer>| {
+            let within = deadline.remaining().min(self.config.attempt);
+            let reply = peer.call(within, |mut client| async move { client.stat(StatRequest {}).await });
+            let answer = runtime.block_on(reply).map(|reply| StatAnswer {
+                complete: reply.complete,
+                incarnation: reply.incarnation,
+                numbers: reply.numbers.into_iter().map(|number| (number.name, number.value)).collect(),
+            });
+            CatalogStat { address: peer.address.clone(), failures: peer.failures(), answer }
+        };
+        self.peers.iter().map(ask).collect()
+    }
+}
+
+/// The runs of an answer; `None` when it contradicts itself or the question.
+fn runs(reply: MatchPrefixReply, lengths: &[u32]) -> Option<(Vec<Located>, bool)> {
+    let fits = reply.runs.len() == lengths.len() && reply.runs.iter().zip(lengths).all(|(run, length)| run <= length);
+    if !fits {
+        return None;
+    }
+    let ids = reply.runs.iter().map(|run| *run as usize).sum();
+    let located = Located::from_wire(ids, &reply.counts, &reply.holders, reply.nodes)?;
+    Some((located.split(&reply.runs), reply.complete))
+}
+
+/// Chain by chain, the longer of two runs. Each is true on its own.
+fn longest(best: Vec<Located>, mut other: Vec<Located>) -> Vec<Located> {
+    // Chains past the bound were not asked about.
+    other.resize_with(best.len(), || Located::nowhere(0));
+    best.into_iter().zip(other).map(|(a, b)| if b.len() > a.len() { b } else { a }).collect()
+}

@@ -1,0 +1,188 @@
+//! The catalogs a client asks: any that answers will do, a complete one is preferred.
+//!
+//! Blocking and thread-safe; not to be called from inside an asynchronous runtime. A catalog that does not answer costs one
+//! time-out; then it is skipped, and probed in the background. When none answers, nothing is found and the answer is not
+//! complete: that is not an error. A "no" is never remembered.
+
+mod answers;
+mod ask;
+mod peer;
+#[cfg(test)]
+mod tests;
+
+pub use answers::{Holder, Located, Member, Node, NodeState};
+
+use peer::Peer;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use thiserror::Error;
+use tidepool_types::{BlockId, Deadline};
+use tokio::runtime::Runtime;
+
+/// How to ask.
+#[derive(Debug, Clone)]
+pub struct CatalogsConfig {
+    /// What a catalog that does not answer costs a call, once.
+    pub attempt: Duration,
+    /// Time between probes of a catalog that does not answer.
+    pub probe_every: Duration,
+}
+
+impl Default for CatalogsConfig {
+    fn default() -> Self {
+        Self { attempt: Duration::from_millis(250), probe_every: Duration::from_millis(100) }
+    }
+}
+
+/// Why catalogs cannot be asked at all.
+#[derive(Debug, Error)]
+pub enum CatalogsError {
+    /// An address is none.
+    #[error("catalog address {address:?}: {reason}; an address is host:port")]
+    Address {
+        /// The address.
+        address: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The thread that does the waiting cannot be started.
+    #[error("cannot start the catalogs' thread: {0}")]
+    Thread(#[from] io::Error),
+}
+
+/// What became of a look-up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lookup {
+    /// Who holds each id.
+    pub located: Located,
+    /// Whether a "no" is a no.
+    pub complete: bool,
+}
+
+/// What became of a plain existence check.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exists {
+    /// One per id.
+    pub found: Vec<bool>,
+    /// Whether a "no" is a no.
+    pub complete: bool,
+}
+
+/// What became of a prefix match.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Prefixes {
+    /// One per chain: how many of its first ids the pool holds, and who holds them.
+    pub runs: Vec<Located>,
+    /// Whether longer runs are ruled out.
+    pub complete: bool,
+}
+
+impl Prefixes {
+    /// The length of the shortest run; zero without chains.
+    #[must_use]
+    pub fn shortest(&self) -> usize {
+        self.runs.iter().map(Located::len).min().unwrap_or(0)
+    }
+}
+
+/// The nodes that catalogs know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Members {
+    /// The nodes, by name.
+    pub members: Vec<Member>,
+    /// Whether a catalog answered that is complete.
+    pub complete: bool,
+}
+
+/// One catalog's numbers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CatalogStat {
+    /// The catalog's address.
+    pub address: String,
+    /// How often this client found that it does not answer.
+    pub failures: u64,
+    /// Its numbers; `None` when it did not answer.
+    pub answer: Option<StatAnswer>,
+}
+
+/// What a catalog says about itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StatAnswer {
+    /// Whether it is complete.
+    pub complete: bool,
+    /// Drawn when it started.
+    pub incarnation: u64,
+    /// Numbers under the names of its metrics.
+    pub numbers: Vec<(String, u64)>,
+}
+
+/// See the module's head.
+pub struct Catalogs {
+    peers: Vec<Arc<Peer>>,
+    config: CatalogsConfig,
+    runtime: Option<Runtime>,
+}
+
+impl Catalogs {
+    /// Prepares to ask the catalogs at `addresses`, each `host:port`. Connects when the first is asked.
+    pub fn new(addresses: &[String], config: CatalogsConfig) -> Result<Self, CatalogsError> {
+        if addresses.is_empty() {
+            return Ok(Self { peers: Vec::new(), config, runtime: None });
+        }
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        let runtime = builder.worker_threads(1).thread_name("tp-catalogs").enable_all().build()?;
+        let inside = runtime.enter();
+        let peer = |address: &String| match Peer::new(address, &config) {
+            Ok(peer) if has_port(address) => Ok(Arc::new(peer)),
+            Ok(_) => Err(CatalogsError::Address { address: address.clone(), reason: "the port is missing".to_owned() }),
+            Err(error) => Err(CatalogsError::Address { address: address.clone(), reason: error.to_string() }),
+        };
+        let peers = addresses.iter().map(peer).collect::<Result<_, _>>()?;
+        drop(inside);
+        Ok(Self { peers, config, runtime: Some(runtime) })
+    }
+
+    /// Who holds each of `ids`.
+    #[must_use]
+    pub fn lookup(&self, ids: &[BlockId], deadline: Deadline) -> Lookup {
+        self.ask_lookup(ids, deadline)
+    }
+
+    /// Which of `ids` the pool holds.
+    #[must_use]
+    pub fn exists(&self, ids: &[BlockId], deadline: Deadline) -> Exists {
+        self.ask_exists(ids, deadline)
+    }
+
+    /// The longest run of each chain that the pool holds, with its holders. All chains together have at most
+    /// [`tidepool_wire::catalog::MAX_IDS`] ids; what goes beyond is not looked up.
+    #[must_use]
+    pub fn match_prefix(&self, chains: &[&[BlockId]], deadline: Deadline) -> Prefixes {
+        self.ask_prefixes(chains, deadline)
+    }
+
+    /// The nodes that the catalogs know.
+    #[must_use]
+    pub fn members(&self, deadline: Deadline) -> Members {
+        self.ask_members(deadline)
+    }
+
+    /// Every catalog's numbers, those included that do not answer.
+    #[must_use]
+    pub fn stat(&self, deadline: Deadline) -> Vec<CatalogStat> {
+        self.ask_stat(deadline)
+    }
+}
+
+fn has_port(address: &str) -> bool {
+    address.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
+}
+
+impl Drop for Catalogs {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_timeout(Duration::from_secs(1));
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! One catalog as a client knows it: its channel, and whether it is worth asking.
+
+use super::CatalogsConfig;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::time::Duration;
+use tidepool_wire::catalog as wire;
+use tidepool_wire::catalog::catalog_client::CatalogClient;
+use tokio::runtime::Handle;
+use tonic::transport::Channel;
+use tonic::{Code, Response, Status};
+
+/// How a catalog last answered, best first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Standing {
+    /// Complete, or not asked yet.
+    Good,
+    /// It answered that it is not complete.
+    Incomplete,
+    /// It did not answer: it is skipped, and probed until it does.
+    Down,
+}
+
+const GOOD: u8 = 0;
+const INCOMPLETE: u8 = 1;
+const DOWN: u8 = 2;
+
+/// See the file's head.
+pub(super) struct Peer {
+    pub(super) address: String,
+    client: CatalogClient<Channel>,
+    standing: AtomicU8,
+    failures: AtomicU64,
+    config: CatalogsConfig,
+}
+
+impl Peer {
+    /// Does not connect yet. Must be called inside the runtime.
+    pub(super) fn new(address: &str, config: &CatalogsConfig) -> Result<Self, tonic::transport::Error> {
+        let channel = wire::endpoint(address, config.attempt)?.connect_lazy();
+        Ok(Self {
+            address: address.to_owned(),
+            client: wire::client(channel),
+            standing: AtomicU8::new(GOOD),
+            failures: AtomicU64::new(0),
+            config: config.clone(),
+        })
+    }
+
+    pub(super) fn standing(&self) -> Standing {
+        match self.standing.load(Ordering::Acquire) {
+            GOOD => Standing::Good,
+            INCOMPLETE => Standing::Incomplete,
+            _ => Standing::Down,
+        }
+    }
+
+    /// How often the catalog was found not to answer.
+    pub(super) fn failures(&self) -> u64 {
+        self.failures.load(Ordering::Relaxed)
+    }
+
+    /// Remembers how complete an answer was.
+    pub(super) fn answered(&self, complete: bool) {
+        self.standing.store(if complete { GOOD } else { INCOMPLETE }, Ordering::Release);
+    }
+
+    /// One call, which takes `within` at most. `None` when it brought no answer; the catalog is then skipped until it
+    /// answers a probe.
+    pub(super) async fn call<T, F>(
+        self: &Arc<Self>,
+        within: Duration,
+        call: impl FnOnce(CatalogClient<Channel>) -> F,
+    ) -> Option<T>
+    where
+        F: Future<Output = Result<Response<T>, Status>>,
+    {
+        let outcome = match tokio::time::timeout(within, call(self.client.clone())).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(Status::deadline_exceeded("no answer in time")),
+        };
+        match outcome {
+            Ok(response) => Some(response.into_inner()),
+            Err(status) => {
+                // The catalog is there and dislikes the request: asking it again would not help, skipping it neither.
+                if status.code() != Code::InvalidArgument {
+                    self.suspend(&status);
+                }
+                None
+            }
+        }
+    }
+
+    /// Skips the catalog from now on, and probes it until it answers.
+    fn suspend(self: &Arc<Self>, status: &Status) {
+        if self.standing.swap(DOWN, Ordering::AcqRel) == DOWN {
+            return;
+        }
+        self.failures.fetch_add(1, Ordering::Relaxed);
+        tracing::warn!(catalog = self.address, %status, "catalog does not answer, going on without it");
+        Handle::current().spawn(self.clone().probe());
+    }
+
+    async fn probe(self: Arc<Self>) {
+        loop {
+            let mut client = self.client.clone();
+            let probe = client.members(wire::MembersRequest {});
+            if let Ok(Ok(reply)) = tokio::time::timeout(self.config.attempt, probe).await {
+                tracing::info!(catalog = self.address, "catalog answers again");
+                return self.answered(reply.into_inner().complete);
+            }
+            tokio::time::sleep(self.config.probe_every).await;
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! What all clones of a client and its background threads share.
+
+use crate::bell::Bell;
+use crate::config::{ClientConfig, Verify};
+use crate::counters::Counters;
+use crate::directory::Directory;
+use crate::peers::{Context, Peer, Peers};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tidepool_store::{Mapping, ShmTransport};
+use tidepool_transfer::copy::CopyPool;
+use tidepool_transfer::tcp::TcpConfig;
+use tidepool_types::{BlockId, ClientId, InvalidInput, Key, TenantSecret};
+
+/// The heart of a client.
+pub(crate) struct Core {
+    pub(crate) config: ClientConfig,
+    pub(crate) id: ClientId,
+    pub(crate) directory: Box<dyn Directory>,
+    pub(crate) peers: Peers,
+    pub(crate) context: Arc<Context>,
+    pub(crate) counters: Arc<Counters>,
+    copies: Arc<CopyPool>,
+    /// Wakes the scout: something has changed on this host.
+    pub(crate) scout: Bell,
+    /// Wakes the watcher: there is a new socket to watch, or the client ends.
+    pub(crate) watch: Arc<Wake>,
+    stop: AtomicBool,
+}
+
+/// A wake-up for a thread that sleeps in `poll`.
+pub(crate) struct Wake(OwnedFd);
+
+impl Wake {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?))
+    }
+
+    pub(crate) fn wake(&self) {
+        // It fails only if the counter is full, and then the thread is being woken already.
+        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+    }
+
+    pub(crate) fn clear(&self) {
+        // It fails only if there was nothing to clear.
+        let _ = rustix::io::read(&self.0, &mut [0u8; 8]);
+    }
+
+    pub(crate) fn fd(&self) -> &OwnedFd {
+        &self.0
+    }
+}
+
+impl Core {
+    pub(crate) fn new(
+        config: ClientConfig,
+        directory: Box<dyn Directory>,
+        mapped: impl Fn(&Arc<Mapping>) + Send + Sync + 'static,
+    ) -> std::io::Result<Self> {
+        let counters = Arc::new(Counters::default());
+        let id = ClientId(random());
+        let context = Arc::new(Context {
+            client: id,
+            tcp: TcpConfig { streams: config.tcp_streams, ..TcpConfig::default() },
+            connections: config.connections_per_node,
+            counters: Arc::clone(&counters),
+            probe: Bell::default(),
+        });
+        let watch = Arc::new(Wake::new()?);
+        let new_socket = Arc::clone(&watch);
+        let on_mapped = move |peer: &Arc<Peer>| {
+            new_socket.wake();
+            if let Some(memory) = peer.memory() {
+                mapped(&memory.mapping);
+            }
+        };
+        Ok(Self {
+            id,
+            directory,
+            peers: Peers::new(Arc::clone(&context), config.local, on_mapped),
+            copies: Arc::new(config.copy_threads.map_or_else(CopyPool::with_default_helpers, CopyPool::new)),
+            context,
+            counters,
+            scout: Bell::default(),
+            watch,
+            stop: AtomicBool::new(false),
+            config,
+        })
+    }
+
+    /// The id that `key` has in the pool.
+    pub(crate) fn id_of(&self, key: &[u8]) -> Result<BlockId, InvalidInput> {
+        Ok(BlockId::derive(&TenantSecret::DEFAULT, Key::new(key)?))
+    }
+
+    /// A transport over a mapped node; making one costs next to nothing.
+    pub(crate) fn shm(&self, mapping: &Arc<Mapping>) -> ShmTransport {
+        ShmTransport::new(Arc::clone(mapping), Arc::clone(&self.copies), self.config.verify == Verify::Always)
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
+    }
+
+    /// Has the background threads end.
+    pub(crate) fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+        self.scout.ring();
+        self.context.probe.ring();
+        self.watch.wake();
+    }
+}
+
+/// A random number from the system.
+fn random() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    // RandomState draws its keys from the system once per thread and then counts; the time keeps threads of one process
+    // apart, and zero would mean "nobody".
+    RandomState::new().hash_one((std::process::id(), std::time::Instant::now())).max(1)
+}

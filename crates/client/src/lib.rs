@@ -1,0 +1,3 @@
+//! The library inside an engine.
+
+pub mod catalogs;

@@ -1,0 +1,125 @@
+//! A node on this host: its mapped memory and the socket that is watched for its end.
+//!
+//! The socket carries only what is not answered (uses, views let go, doubts), so nobody ever waits on it.
+
+use crate::counters::{Counters, add};
+use parking_lot::Mutex;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tidepool_store::Mapping;
+use tidepool_transfer::conn::{Connection, Socket};
+use tidepool_types::{BlockId, CopyName};
+use tidepool_wire::message::{Request, SlotName, Touch};
+
+/// Uses that are worth a message of their own.
+const TOUCHES_PER_MESSAGE: usize = 512;
+
+/// A mapped node.
+pub(crate) struct Memory {
+    pub(crate) mapping: Arc<Mapping>,
+    pub(crate) socket_path: PathBuf,
+    /// Whether the node lets this process pin blocks and write to the slab.
+    pub(crate) writable: bool,
+    socket: Arc<Socket>,
+    gone: AtomicBool,
+    /// One-way messages only: held for one send that never waits for room.
+    control: Mutex<Connection>,
+    /// Uses since the last report. Short sections: adding a batch's uses.
+    touches: Mutex<Touch>,
+    /// Views let go while the socket had no room.
+    released: Mutex<Vec<SlotName>>,
+}
+
+impl Memory {
+    pub(crate) fn new(mapping: Mapping, socket_path: PathBuf, writable: bool, control: Connection) -> Self {
+        Self {
+            mapping: Arc::new(mapping),
+            socket_path,
+            writable,
+            socket: Arc::clone(control.socket()),
+            gone: AtomicBool::new(false),
+            control: Mutex::new(control),
+            touches: Mutex::default(),
+            released: Mutex::default(),
+        }
+    }
+
+    /// The socket whose end is the node's.
+    pub(crate) fn socket(&self) -> &Socket {
+        &self.socket
+    }
+
+    /// Whether the node has closed its socket.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
+    }
+
+    /// The node has closed its socket: nothing is read from it any more.
+    pub(crate) fn set_gone(&self) {
+        self.gone.store(true, Ordering::Release);
+        self.socket.close();
+    }
+
+    /// Notes uses; reports them once they are many.
+    pub(crate) fn touch(&self, counters: &Counters, note: impl FnOnce(&mut Touch)) {
+        let mut touches = self.touches.lock();
+        note(&mut touches);
+        if touches.slots.len() < TOUCHES_PER_MESSAGE {
+            return;
+        }
+        let batch = std::mem::take(&mut *touches);
+        drop(touches);
+        self.report(batch, counters);
+    }
+
+    /// Reports what has been collected; called by the watcher.
+    pub(crate) fn flush(&self, counters: &Counters) {
+        let batch = std::mem::take(&mut *self.touches.lock());
+        if batch != Touch::default() {
+            self.report(batch, counters);
+        }
+        let released = std::mem::take(&mut *self.released.lock());
+        if !released.is_empty() {
+            self.let_go(released);
+        }
+    }
+
+    fn report(&self, batch: Touch, counters: &Counters) {
+        let uses = batch.slots.len() as u64;
+        match self.send(&Request::Touch(batch)) {
+            true => add(&counters.touches_sent, uses),
+            false => add(&counters.touches_dropped, uses),
+        }
+    }
+
+    /// Lets views go, now or once the socket has room.
+    pub(crate) fn let_go(&self, slots: Vec<SlotName>) {
+        let request = Request::Unview(slots);
+        if !self.send(&request)
+            && !self.is_gone()
+            && let Request::Unview(slots) = request
+        {
+            self.released.lock().extend(slots);
+        }
+    }
+
+    /// Tells the owner that a copy did not match its checksums.
+    pub(crate) fn doubt(&self, id: BlockId, copy: CopyName) {
+        // A report that is lost is made again by the next reader, or the scrubber finds out.
+        let _ = self.send(&Request::ReportCorrupt(vec![(id, copy)]));
+    }
+
+    fn send(&self, request: &Request) -> bool {
+        self.control.lock().send_one_way(request).unwrap_or(false)
+    }
+}
+
+/// Whether the other side of a connection has closed it.
+pub(crate) fn has_hung_up(socket: &Socket) -> bool {
+    let mut fds = [PollFd::new(socket, PollFlags::RDHUP)];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let ended = PollFlags::HUP | PollFlags::RDHUP | PollFlags::ERR;
+    socket.is_closed() || rustix::event::poll(&mut fds, Some(&now)).is_err() || fds[0].revents().intersects(ended)
+}

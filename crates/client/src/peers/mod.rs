@@ -1,0 +1,183 @@
+//! The nodes that this client knows.
+//!
+//! Nodes on this host come from the socket directory and from the catalogs' members (each names its socket); the proof is
+//! that the socket answers and the memory maps. Everything else is reached over TCP. Callers work on a snapshot of the
+//! [`Table`], which they get without waiting for anybody.
+
+mod memory;
+mod peer;
+
+pub(crate) use memory::{Memory, has_hung_up};
+pub(crate) use peer::{Context, NodeKey, Peer, Reach, SILENCE};
+
+use crate::members::Member;
+use parking_lot::{Mutex, RwLock};
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tidepool_transfer::conn::resolve;
+use tidepool_types::{Deadline, NodeName};
+
+/// Nodes of this host whose memory is mapped; further ones are reached over TCP.
+const MAX_LOCAL: usize = 64;
+/// How long a socket of this host may keep a caller that has just heard of it.
+const FIRST_CONTACT: Duration = Duration::from_millis(250);
+
+/// The nodes known at one moment.
+#[derive(Default, Clone)]
+pub(crate) struct Table {
+    /// Mapped nodes, in the order in which they were found.
+    pub(crate) locals: Vec<Arc<Peer>>,
+    remotes: HashMap<NodeKey, Arc<Peer>>,
+    /// What the catalogs last said.
+    pub(crate) members: Vec<Member>,
+}
+
+impl Table {
+    /// The node, if it has been reached before.
+    pub(crate) fn find(&self, key: &NodeKey) -> Option<&Arc<Peer>> {
+        self.locals.iter().find(|peer| peer.key == *key).or_else(|| self.remotes.get(key))
+    }
+
+    /// What the catalogs say about the node.
+    pub(crate) fn member(&self, key: &NodeKey) -> Option<&Member> {
+        self.members.iter().find(|member| member.name == key.name && member.epoch == key.epoch)
+    }
+
+    /// Every node that has been reached.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Peer>> {
+        self.locals.iter().chain(self.remotes.values())
+    }
+
+    /// The node of that name that was found last.
+    pub(crate) fn named(&self, name: &NodeName) -> Option<&Arc<Peer>> {
+        let mut with_name = self.all().filter(|peer| peer.key.name == *name);
+        // After a restart the old incarnation may linger for a moment; the members know which one is current.
+        let first = with_name.next()?;
+        let current = |peer: &&Arc<Peer>| self.member(&peer.key).is_some();
+        [first].into_iter().chain(with_name).find(current).or(Some(first))
+    }
+}
+
+/// The table, and what is needed to change it.
+pub(crate) struct Peers {
+    table: RwLock<Arc<Table>>,
+    /// Held while a socket of this host is tried, so that no node is mapped twice. Never needed to read the table.
+    opening: Mutex<HashSet<(PathBuf, NodeKey)>>,
+    context: Arc<Context>,
+    local: bool,
+    /// Called with every newly mapped node.
+    mapped: Box<dyn Fn(&Arc<Peer>) + Send + Sync>,
+}
+
+impl Peers {
+    pub(crate) fn new(
+        context: Arc<Context>,
+        local: bool,
+        mapped: impl Fn(&Arc<Peer>) + Send + Sync + 'static,
+    ) -> Self {
+        Self { table: RwLock::default(), opening: Mutex::default(), context, local, mapped: Box::new(mapped) }
+    }
+
+    /// The nodes known now.
+    pub(crate) fn table(&self) -> Arc<Table> {
+        Arc::clone(&self.table.read())
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Table)) {
+        let mut table = self.table.write();
+        let mut next = Table::clone(&table);
+        change(&mut next);
+        *table = Arc::new(next);
+    }
+
+    /// The way to a node that a catalog names: known already, on this host, or over TCP.
+    pub(crate) fn reach(&self, member: &Member) -> Option<Arc<Peer>> {
+        let key = member.key();
+        if let Some(peer) = self.table().find(&key) {
+            return Some(Arc::clone(peer));
+        }
+        if let Some(peer) = member.socket_path.as_deref().and_then(|path| self.try_socket(path, Some(&key))) {
+            return Some(peer);
+        }
+        let address = resolve(&member.data_address).inspect_err(|error| tracing::debug!(%error, "a member's address"));
+        let peer = Arc::new(Peer::on_the_network(key.clone(), address.ok()?, &self.context));
+        self.change(|table| {
+            table.remotes.entry(key.clone()).or_insert(peer);
+        });
+        self.table().find(&key).cloned()
+    }
+
+    /// Maps the node behind a socket, unless it is mapped already. With a `key`, a node that has failed once is not tried
+    /// again: its memory cannot be shared with this process.
+    fn try_socket(&self, path: &Path, key: Option<&NodeKey>) -> Option<Arc<Peer>> {
+        if !self.local || self.table().locals.len() >= MAX_LOCAL || !path.exists() {
+            return None;
+        }
+        let mut failed = self.opening.lock();
+        let attempt = key.map(|key| (path.to_owned(), key.clone()));
+        if attempt.as_ref().is_some_and(|attempt| failed.contains(attempt)) {
+            return None;
+        }
+        match self.map_socket(path) {
+            Some(peer) if key.is_none_or(|key| peer.key == *key) => Some(peer),
+            _ => {
+                failed.extend(attempt);
+                None
+            }
+        }
+    }
+
+    fn map_socket(&self, path: &Path) -> Option<Arc<Peer>> {
+        let at_path = |peer: &&Arc<Peer>| peer.memory().is_some_and(|memory| memory.socket_path == path);
+        if let Some(peer) = self.table().locals.iter().find(at_path) {
+            return Some(Arc::clone(peer));
+        }
+        let opened = Peer::on_this_host(path, &self.context, Deadline::after(FIRST_CONTACT));
+        let peer = Arc::new(opened.inspect_err(|error| tracing::debug!(?path, %error, "not a node to map")).ok()?);
+        // Two paths may lead to one node.
+        if let Some(known) = self.table().locals.iter().find(|known| known.key == peer.key) {
+            return Some(Arc::clone(known));
+        }
+        self.change(|table| {
+            table.remotes.remove(&peer.key);
+            table.locals.push(Arc::clone(&peer));
+        });
+        tracing::debug!(node = %peer.key.name, "mapped");
+        (self.mapped)(&peer);
+        Some(peer)
+    }
+
+    /// Maps every node that has a socket in `dir`.
+    pub(crate) fn scan(&self, dir: &Path) {
+        let Ok(entries) = std::fs::read_dir(dir) else { return };
+        for path in entries.flatten().map(|entry| entry.path()) {
+            if path.extension().is_some_and(|extension| extension == "sock") {
+                self.try_socket(&path, None);
+            }
+        }
+    }
+
+    /// Takes over what the catalogs say. Nodes on the network that they no longer name are forgotten.
+    pub(crate) fn update_members(&self, members: Vec<Member>) {
+        let named: HashSet<NodeKey> = members.iter().map(Member::key).collect();
+        self.opening.lock().retain(|(_, key)| named.contains(key));
+        self.change(|table| {
+            table.members = members;
+            table.remotes.retain(|key, _| named.contains(key));
+        });
+        for member in self.table().members.iter().filter(|member| member.is_usable()) {
+            self.reach(member);
+        }
+    }
+
+    /// Forgets a node; its memory stays mapped for as long as a view needs it.
+    pub(crate) fn forget(&self, peer: &Arc<Peer>) {
+        peer.close();
+        self.change(|table| {
+            table.locals.retain(|known| !Arc::ptr_eq(known, peer));
+            table.remotes.retain(|_, known| !Arc::ptr_eq(known, peer));
+        });
+    }
+}

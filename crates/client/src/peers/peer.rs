@@ -1,0 +1,266 @@
+//! One node as this client reaches it: through its mapped memory and Unix socket, or over TCP.
+//!
+//! A node that did not answer is *down* until a probe in the background hears from it: callers pass it by, so it costs one
+//! time-out and not one per call. While a caller waits, silence makes the node *suspect*, which asks for a probe; if that
+//! fails, everyone who waits for the node gives up at once.
+
+use super::memory::{Memory, has_hung_up};
+use crate::bell::Bell;
+use crate::bounded::{Bounded, Taken};
+use crate::counters::{Counters, add};
+use std::io::IoSlice;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tidepool_store::Mapping;
+use tidepool_transfer::conn::{ConnError, Connection, TcpOptions};
+use tidepool_transfer::tcp::{TcpConfig, TcpTransport};
+use tidepool_transfer::transport::{Health, Transport as _};
+use tidepool_types::{ClientId, Deadline, Epoch, NodeName};
+use tidepool_wire::message::{Hello, Reason, Reply, Request, Welcome};
+
+/// A wait that has lasted this long makes the node suspect.
+pub(crate) const SILENCE: Duration = Duration::from_millis(300);
+/// How long a node may take to welcome a connection.
+const WELCOME: Duration = Duration::from_secs(1);
+/// Transports to one node that are used at once; each has streams of its own.
+const TRANSPORTS: usize = 4;
+
+/// What all peers of a client share.
+pub(crate) struct Context {
+    pub(crate) client: ClientId,
+    pub(crate) tcp: TcpConfig,
+    pub(crate) connections: usize,
+    pub(crate) counters: Arc<Counters>,
+    /// Wakes the prober.
+    pub(crate) probe: Bell,
+}
+
+/// An incarnation of a node.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct NodeKey {
+    pub(crate) name: NodeName,
+    pub(crate) epoch: Epoch,
+}
+
+/// How a node is reached.
+pub(crate) enum Reach {
+    /// On this host.
+    Memory(Arc<Memory>),
+    /// Anywhere.
+    Network(SocketAddr),
+}
+
+/// One node.
+pub(crate) struct Peer {
+    pub(crate) key: NodeKey,
+    pub(crate) reach: Reach,
+    context: Arc<Context>,
+    connections: Bounded<Connection>,
+    transports: Bounded<TcpTransport>,
+    down: AtomicBool,
+    suspect: AtomicBool,
+}
+
+impl Peer {
+    fn new(key: NodeKey, reach: Reach, context: &Arc<Context>) -> Self {
+        Self {
+            key,
+            reach,
+            connections: Bounded::new(context.connections),
+            transports: Bounded::new(TRANSPORTS),
+            context: Arc::clone(context),
+            down: AtomicBool::new(false),
+            suspect: AtomicBool::new(false),
+        }
+    }
+
+    /// The node that listens at `path`, if it is one and its memory can be mapped.
+    pub(crate) fn on_this_host(path: &Path, context: &Arc<Context>, until: Deadline) -> Result<Self, ConnError> {
+        let hello = Hello { client: context.client, wants_memory: true };
+        let (control, welcome, fds) = Connection::connect_unix(path, hello, until.capped(WELCOME))?;
+        let (map, slab, writable) = match &fds[..] {
+            [map, slab] => (map, slab, None),
+            [map, slab, writable] => (map, slab, Some(writable)),
+            _ => return Err(ConnError::Unexpected("the node hands out no memory")),
+        };
+        let unmappable = |error| ConnError::Io(std::io::Error::other(error));
+        let mapping = Mapping::open(map, slab, writable).map_err(unmappable)?;
+        let key = key_of(&welcome)?;
+        let memory = Memory::new(mapping, path.to_owned(), welcome.writable, control);
+        Ok(Self::new(key, Reach::Memory(Arc::new(memory)), context))
+    }
+
+    /// The node that a catalog says is at `address`. Nothing is sent yet.
+    pub(crate) fn on_the_network(key: NodeKey, address: SocketAddr, context: &Arc<Context>) -> Self {
+        Self::new(key, Reach::Network(address), context)
+    }
+
+    /// The node's memory, while it is mapped and its owner there.
+    pub(crate) fn memory(&self) -> Option<&Arc<Memory>> {
+        match &self.reach {
+            Reach::Memory(memory) if !memory.is_gone() => Some(memory),
+            _ => None,
+        }
+    }
+
+    /// Whether the node is passed by until a probe has heard from it.
+    pub(crate) fn is_down(&self) -> bool {
+        self.down.load(Ordering::Acquire)
+    }
+
+    /// The node did not answer: pass it by from now on.
+    pub(crate) fn set_down(&self) {
+        if !self.down.swap(true, Ordering::AcqRel) {
+            add(&self.context.counters.nodes_down, 1);
+            tracing::debug!(node = %self.key.name, "does not answer; passed by until it does");
+        }
+        // Also when it was down already: whoever says so has just tried.
+        self.context.probe.ring();
+    }
+
+    /// The node keeps a caller waiting: have it probed.
+    pub(crate) fn set_suspect(&self) {
+        if !self.suspect.swap(true, Ordering::AcqRel) {
+            self.context.probe.ring();
+        }
+    }
+
+    /// Whether a probe is wanted.
+    pub(crate) fn wants_probe(&self) -> bool {
+        self.is_down() || self.suspect.load(Ordering::Acquire)
+    }
+
+    /// Finds out whether the node answers, and remembers it. False when another incarnation is in its place.
+    pub(crate) fn probe(&self) -> bool {
+        let heard = self.connect(Deadline::after(WELCOME));
+        self.suspect.store(false, Ordering::Release);
+        match heard {
+            Ok(connection) => {
+                drop(connection);
+                self.down.store(false, Ordering::Release);
+                true
+            }
+            Err(error) => {
+                self.down.store(true, Ordering::Release);
+                self.connections.clear();
+                self.transports.clear();
+                !matches!(error, ConnError::Unexpected(_))
+            }
+        }
+    }
+
+    /// Ends what is idle; what is in use ends when it is given back.
+    pub(crate) fn close(&self) {
+        self.down.store(true, Ordering::Release);
+        if let Reach::Memory(memory) = &self.reach {
+            memory.set_gone();
+        }
+        self.connections.clear();
+        self.transports.clear();
+    }
+
+    /// A connection of the caller's own.
+    pub(crate) fn connection(&self, until: Deadline) -> Result<Taken<'_, Connection>, ConnError> {
+        if self.is_down() {
+            return Err(ConnError::Closed);
+        }
+        let fit = |connection: &Connection| !has_hung_up(connection.socket());
+        self.connections.take(until, fit, || self.connect(until).inspect_err(|error| self.note(error)))
+    }
+
+    /// A TCP transport of the caller's own. Only for nodes on the network.
+    pub(crate) fn transport(&self, until: Deadline) -> Result<Taken<'_, TcpTransport>, ConnError> {
+        let Reach::Network(address) = self.reach else { return Err(ConnError::Closed) };
+        if self.is_down() {
+            return Err(ConnError::Closed);
+        }
+        let Context { client, tcp, .. } = &*self.context;
+        let fit = |transport: &TcpTransport| transport.health() != Health::Down;
+        let connect = || TcpTransport::connect(address, self.key.epoch, *client, tcp.clone(), until.capped(WELCOME));
+        self.transports.take(until, fit, || connect().inspect_err(|error| self.note(error)))
+    }
+
+    /// One request and its reply.
+    pub(crate) fn call(&self, request: &Request, until: Deadline) -> Result<Reply, ConnError> {
+        let mut connection = self.connection(until)?;
+        let reply = self.exchange(connection.get(), request, &[], until);
+        if !connection.get().socket().is_closed() {
+            connection.give_back();
+        }
+        reply
+    }
+
+    /// One request and its reply on a connection that the caller has. On an error other than a refusal it is closed.
+    pub(crate) fn exchange(
+        &self,
+        connection: &mut Connection,
+        request: &Request,
+        payload: &[IoSlice<'_>],
+        until: Deadline,
+    ) -> Result<Reply, ConnError> {
+        let answered = connection.send(request, payload, until).and_then(|number| self.answer(connection, number, until));
+        match answered {
+            Ok(Reply::Refused(refusal)) => Err(ConnError::Refused(refusal)),
+            Ok(reply) => Ok(reply),
+            Err(error) => {
+                // Without its reply the request would answer the next one.
+                connection.socket().close();
+                self.note(&error);
+                Err(error)
+            }
+        }
+    }
+
+    fn answer(&self, connection: &mut Connection, number: u64, until: Deadline) -> Result<Reply, ConnError> {
+        loop {
+            match connection.recv(until.capped(SILENCE)) {
+                Ok((answered, reply)) if answered == number => return Ok(reply),
+                Ok(_) => return Err(ConnError::Unexpected("a reply to another request")),
+                Err(ConnError::TimedOut) if !until.has_passed() && !connection.socket().is_closed() => {
+                    self.set_suspect();
+                    if self.is_down() {
+                        return Err(ConnError::TimedOut);
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Draws the conclusion from a failure.
+    fn note(&self, error: &ConnError) {
+        let busy = matches!(error, ConnError::Refused(refusal) if refusal.reason != Reason::Stopping);
+        if !busy {
+            self.set_down();
+        }
+    }
+
+    fn connect(&self, until: Deadline) -> Result<Connection, ConnError> {
+        let (client, until) = (self.context.client, until.capped(WELCOME));
+        let (connection, welcome) = match &self.reach {
+            Reach::Memory(memory) => {
+                // Mapped writes and views are only for connections that asked for memory; the descriptors are not needed.
+                let hello = Hello { client, wants_memory: true };
+                let (connection, welcome, _) = Connection::connect_unix(&memory.socket_path, hello, until)?;
+                (connection, welcome)
+            }
+            Reach::Network(address) => {
+                let hello = Hello { client, wants_memory: false };
+                Connection::connect_tcp(*address, &TcpOptions::default(), hello, until)?
+            }
+        };
+        match welcome.epoch == self.key.epoch {
+            true => Ok(connection),
+            false => Err(ConnError::Unexpected("another incarnation of the node answers")),
+        }
+    }
+}
+
+fn key_of(welcome: &Welcome) -> Result<NodeKey, ConnError> {
+    let bad_name = |_| ConnError::Unexpected("the node's name is not a node's name");
+    let name = NodeName::new(welcome.node.clone()).map_err(bad_name)?;
+    Ok(NodeKey { name, epoch: welcome.epoch })
+}

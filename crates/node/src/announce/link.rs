@@ -1,0 +1,179 @@
+//! What the announcer knows about one catalog, shared by the thread that talks to it, the task that hears from it, and the
+//! puts that wait for it.
+
+use parking_lot::{Condvar, Mutex};
+use std::time::Instant;
+use tidepool_wire::catalog::{Ack, Resync};
+
+/// How the stream to a catalog stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// No stream, or one that is to be closed.
+    Down,
+    /// A snapshot is on its way. The catalog says that it is not complete, so puts need not wait for it.
+    Loading,
+    /// The catalog may be complete any moment: a put is answered only after it has acknowledged.
+    Healthy,
+}
+
+#[derive(Debug)]
+struct State {
+    phase: Phase,
+    /// The catalog's latest acknowledgement of the current snapshot.
+    ack: Ack,
+    /// The snapshot that acknowledgements must be about.
+    snapshot: u64,
+    resync: bool,
+    heard: Instant,
+    gave_up: u64,
+    snapshots: u64,
+}
+
+/// See the file's head.
+#[derive(Debug)]
+pub(super) struct Link {
+    // Short sections: never held while sending or waiting for anything but `changed`.
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+/// What a wait for acknowledgement ended with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Waited {
+    /// The catalog has acknowledged, or is not one to wait for.
+    Done,
+    /// It has not, in the time given.
+    Late,
+}
+
+impl Link {
+    pub(super) fn new() -> Self {
+        let state = State {
+            phase: Phase::Down,
+            ack: Ack::default(),
+            snapshot: 0,
+            resync: false,
+            heard: Instant::now(),
+            gave_up: 0,
+            snapshots: 0,
+        };
+        Self { state: Mutex::new(state), changed: Condvar::new() }
+    }
+
+    /// Snapshot `number` of a stream begins; what was acknowledged before does not count.
+    pub(super) fn begin_snapshot(&self, number: u64) {
+        let mut state = self.state.lock();
+        state.phase = Phase::Loading;
+        state.ack = Ack { probe: state.ack.probe, ..Ack::default() };
+        state.snapshot = number;
+        state.resync = false;
+        state.snapshots += 1;
+        state.heard = Instant::now();
+    }
+
+    /// From now on puts wait for this catalog. False when the stream has ended in the meantime.
+    pub(super) fn become_healthy(&self) -> bool {
+        let mut state = self.state.lock();
+        let loading = state.phase == Phase::Loading && !state.resync;
+        if loading {
+            state.phase = Phase::Healthy;
+        }
+        loading
+    }
+
+    /// The stream is over or to be closed: puts no longer wait.
+    pub(super) fn take_down(&self) {
+        let mut state = self.state.lock();
+        state.phase = Phase::Down;
+        state.ack = Ack::default();
+        self.changed.notify_all();
+    }
+
+    /// An acknowledgement came in.
+    pub(super) fn acknowledge(&self, ack: Ack) {
+        let mut state = self.state.lock();
+        state.heard = Instant::now();
+        if ack.snapshot == state.snapshot {
+            state.ack = ack;
+            self.changed.notify_all();
+        } else {
+            state.ack.probe = ack.probe;
+        }
+    }
+
+    /// The catalog asks for a new snapshot and has dropped what it had.
+    pub(super) fn ask_for_snapshot(&self, resync: &Resync) {
+        let mut state = self.state.lock();
+        state.heard = Instant::now();
+        // An old request may arrive after the snapshot that answers it has begun.
+        if resync.snapshot >= state.snapshot && state.phase != Phase::Down {
+            state.resync = true;
+            state.phase = Phase::Loading;
+            self.changed.notify_all();
+        }
+    }
+
+    /// Whether the stream is still worth sending to.
+    pub(super) fn is_up(&self) -> bool {
+        self.state.lock().phase != Phase::Down
+    }
+
+    /// Whether the catalog wants a new snapshot.
+    pub(super) fn wants_snapshot(&self) -> bool {
+        self.state.lock().resync
+    }
+
+    /// Whether puts wait for this catalog.
+    pub(super) fn is_healthy(&self) -> bool {
+        self.state.lock().phase == Phase::Healthy
+    }
+
+    /// The probe to echo.
+    pub(super) fn probe(&self) -> u64 {
+        self.state.lock().ack.probe
+    }
+
+    /// When the catalog was last heard.
+    pub(super) fn heard(&self) -> Instant {
+        self.state.lock().heard
+    }
+
+    /// Latest acknowledged change, snapshots begun, times given up.
+    pub(super) fn numbers(&self) -> (u64, u64, u64) {
+        let state = self.state.lock();
+        (state.ack.applied, state.snapshots, state.gave_up)
+    }
+
+    /// Waits until `pages` pages of the current snapshot are acknowledged; false when that is too late, the stream ends or
+    /// a new snapshot is wanted.
+    pub(super) fn wait_pages(&self, pages: u64, until: Instant) -> bool {
+        let mut state = self.state.lock();
+        while state.phase != Phase::Down && !state.resync && state.ack.pages < pages {
+            if self.changed.wait_until(&mut state, until).timed_out() {
+                break;
+            }
+        }
+        state.phase != Phase::Down && !state.resync && state.ack.pages >= pages
+    }
+
+    /// Waits, if the catalog is healthy, until it has acknowledged change `number`.
+    pub(super) fn wait_acknowledged(&self, number: u64, until: Instant) -> Waited {
+        let mut state = self.state.lock();
+        while state.phase == Phase::Healthy && state.ack.applied < number {
+            if self.changed.wait_until(&mut state, until).timed_out() {
+                break;
+            }
+        }
+        if state.phase == Phase::Healthy && state.ack.applied < number { Waited::Late } else { Waited::Done }
+    }
+
+    /// No put waits for this catalog any more; its stream will be closed.
+    pub(super) fn give_up(&self) {
+        let mut state = self.state.lock();
+        if state.phase == Phase::Healthy {
+            state.phase = Phase::Down;
+            state.gave_up += 1;
+            self.changed.notify_all();
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! Announces what this node holds to every catalog, and says when they know.
+//!
+//! One thread per catalog keeps one inventory stream open (see `docs/catalog.md`). A put calls
+//! [`Announcer::wait_announced`] before it is answered: it sends the change on its own thread and waits for each healthy
+//! catalog's acknowledgement. A catalog that does not acknowledge in time costs that one put the bound, and later ones
+//! nothing: its stream is closed, and it gets a snapshot when it answers again.
+
+mod link;
+mod outbox;
+mod sender;
+mod stream;
+#[cfg(test)]
+mod tests;
+
+use link::{Link, Waited};
+use parking_lot::Mutex;
+use sender::{Sender, Target};
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tidepool_store::inventory::Inventory;
+use tidepool_types::{Deadline, Epoch, NodeName};
+use tidepool_wire::catalog as wire;
+use tokio::runtime::Runtime;
+use tokio::sync::watch;
+
+/// What a node tells catalogs about itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeInfo {
+    /// Its name.
+    pub name: NodeName,
+    /// Its incarnation.
+    pub epoch: Epoch,
+    /// Where it serves the data protocol, `host:port`.
+    pub data_address: String,
+    /// The same on its own host.
+    pub socket: Option<PathBuf>,
+    /// Bytes that it can hold.
+    pub capacity_bytes: u64,
+    /// What it believes its host is called.
+    pub host_hint: String,
+}
+
+impl NodeInfo {
+    fn to_wire(&self, used_bytes: u64) -> wire::NodeInfo {
+        wire::NodeInfo {
+            name: self.name.to_string(),
+            epoch: self.epoch.0,
+            data_address: self.data_address.clone(),
+            socket_path: self.socket.as_ref().map(|path| path.display().to_string()).unwrap_or_default(),
+            capacity_bytes: self.capacity_bytes,
+            used_bytes,
+            host_hint: self.host_hint.clone(),
+        }
+    }
+}
+
+/// How to announce.
+#[derive(Debug, Clone)]
+pub struct AnnounceConfig {
+    /// How long a put waits for a catalog. Not less than the catalogs' own bound, on which their completeness rests.
+    pub ack_bound: Duration,
+    /// Time between heartbeats.
+    pub heartbeat: Duration,
+    /// Silence of a catalog, heartbeats unanswered, after which its stream is closed though no put waited for it.
+    pub silence: Duration,
+    /// How long opening a stream may take.
+    pub connect_within: Duration,
+    /// Longest rest between two attempts to open a stream.
+    pub retry_within: Duration,
+    /// Most changes in one message.
+    pub batch: usize,
+}
+
+impl Default for AnnounceConfig {
+    fn default() -> Self {
+        Self {
+            ack_bound: Duration::from_millis(100),
+            heartbeat: Duration::from_millis(25),
+            silence: Duration::from_secs(1),
+            connect_within: Duration::from_secs(1),
+            retry_within: Duration::from_millis(200),
+            batch: 8192,
+        }
+    }
+}
+
+/// How one catalog stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CatalogStatus {
+    /// Its address.
+    pub address: String,
+    /// Whether puts wait for it.
+    pub healthy: bool,
+    /// The latest change it has acknowledged.
+    pub acknowledged: u64,
+    /// Snapshots begun for it.
+    pub snapshots: u64,
+    /// Times that it did not acknowledge a put in time.
+    pub gave_up: u64,
+}
+
+/// See the module's head. Dropping it stops it, as [`Announcer::stop`] does.
+pub struct Announcer {
+    inventory: Arc<dyn Inventory>,
+    config: AnnounceConfig,
+    used: Arc<AtomicU64>,
+    targets: Vec<Arc<Target>>,
+    stop: watch::Sender<bool>,
+    // Taken once, by whoever stops.
+    running: Mutex<Option<Running>>,
+}
+
+struct Running {
+    threads: Vec<JoinHandle<()>>,
+    runtime: Runtime,
+}
+
+impl Announcer {
+    /// Starts to announce `inventory` to `catalogs`, each `host:port`.
+    pub fn start(
+        inventory: Arc<dyn Inventory>,
+        info: NodeInfo,
+        catalogs: Vec<String>,
+        config: AnnounceConfig,
+    ) -> io::Result<Self> {
+        let (stop, stopped) = watch::channel(false);
+        let target = |address| Arc::new(Target { address, link: Arc::new(Link::new()), outbox: Mutex::default() });
+        let targets: Vec<_> = catalogs.into_iter().map(target).collect();
+        let (used, running) = (Arc::default(), Mutex::default());
+        let announcer = Self { inventory, config, used, targets, stop, running };
+        if announcer.targets.is_empty() {
+            return Ok(announcer);
+        }
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        let runtime = builder.worker_threads(1).thread_name("tp-announce-io").enable_all().build()?;
+        let mut threads = Vec::new();
+        for target in &announcer.targets {
+            let sender = Sender {
+                target: target.clone(),
+                inventory: announcer.inventory.clone(),
+                info: info.clone(),
+                used: announcer.used.clone(),
+                config: announcer.config.clone(),
+                runtime: runtime.handle().clone(),
+                stop: stopped.clone(),
+            };
+            let thread = std::thread::Builder::new().name("tp-announce".to_owned());
+            threads.push(thread.spawn(move || sender.run())?);
+        }
+        *announcer.running.lock() = Some(Running { threads, runtime });
+        Ok(announcer)
+    }
+
+    /// Waits until every healthy catalog has acknowledged change `number`. True once that is so, be it because a catalog
+    /// that did not within the bound is no longer healthy; false when `deadline` passes before.
+    #[must_use = "a put that is not announced must not be answered as one that is"]
+    pub fn wait_announced(&self, number: u64, deadline: Deadline) -> bool {
+        for target in &self.targets {
+            // Nothing to send, or no stream: the wait below tells them apart.
+            if let Some(outbox) = target.outbox.lock().as_mut() {
+                let _ = outbox.send_changes(&*self.inventory, number, &self.config);
+            }
+        }
+        let bound = Instant::now() + self.config.ack_bound;
+        let until = bound.min(deadline.instant());
+        let mut all = true;
+        for target in &self.targets {
+            if target.link.wait_acknowledged(number, until) == Waited::Late {
+                if Instant::now() >= bound {
+                    tracing::warn!(
+                        catalog = target.address,
+                        "no acknowledgement in time, going on without this catalog"
+                    );
+                    target.link.give_up();
+                } else {
+                    all = false;
+                }
+            }
+        }
+        all
+    }
+
+    /// Tells catalogs, with the next heartbeat, how many bytes are used.
+    pub fn set_used_bytes(&self, bytes: u64) {
+        self.used.store(bytes, Ordering::Relaxed);
+    }
+
+    /// How each catalog stands.
+    #[must_use]
+    pub fn status(&self) -> Vec<CatalogStatus> {
+        let status = |target: &Arc<Target>| {
+            let (acknowledged, snapshots, gave_up) = target.link.numbers();
+            let (address, healthy) = (target.address.clone(), target.link.is_healthy());
+            CatalogStatus { address, healthy, acknowledged, snapshots, gave_up }
+        };
+        self.targets.iter().map(status).collect()
+    }
+
+    /// Says goodbye to every catalog and joins every thread.
+    pub fn stop(&self) {
+        self.stop.send_replace(true);
+        let Some(Running { threads, runtime }) = self.running.lock().take() else { return };
+        for thread in threads {
+            let _ = thread.join();
+        }
+        runtime.shutdown_timeout(Duration::from_secs(1));
+    }
+}
+
+impl Drop for Announcer {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}

@@ -1,0 +1,237 @@
+//! The thread that talks to one catalog: connects, sends a snapshot, then every change and heartbeats; and begins again
+//! whenever the stream ends.
+
+use super::link::Link;
+use super::outbox::{Outbox, Stopped, page};
+use super::stream::{Stream, heartbeat};
+use super::{AnnounceConfig, NodeInfo};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tidepool_store::inventory::Inventory;
+use tidepool_wire::catalog::{InventoryUp, inventory_up::Message};
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, watch};
+
+/// Slots of the inventory that one page covers.
+const PAGE_SLOTS: usize = 8192;
+/// Pages on their way at a time.
+const PAGES_IN_FLIGHT: u64 = 4;
+/// The first rest after a failure; each further one is twice as long, up to the configured bound.
+const FIRST_REST: Duration = Duration::from_millis(20);
+/// How long a goodbye may take.
+const PARTING: Duration = Duration::from_millis(200);
+
+/// Everything about one catalog.
+pub(super) struct Target {
+    pub(super) address: String,
+    pub(super) link: Arc<Link>,
+    /// Present while changes may go out: between the last page of a snapshot and the end of the stream. Puts send their
+    /// own changes through it rather than wait for this thread to wake up.
+    pub(super) outbox: Mutex<Option<Outbox>>,
+}
+
+/// See the file's head.
+pub(super) struct Sender {
+    pub(super) target: Arc<Target>,
+    pub(super) inventory: Arc<dyn Inventory>,
+    pub(super) info: NodeInfo,
+    pub(super) used: Arc<AtomicU64>,
+    pub(super) config: AnnounceConfig,
+    pub(super) runtime: Handle,
+    pub(super) stop: watch::Receiver<bool>,
+}
+
+/// How a stretch of work on a stream ended.
+enum End {
+    /// The announcer stops.
+    Stop,
+    /// The stream is of no more use.
+    Broken,
+    /// A new snapshot is needed on the same stream.
+    Snapshot,
+}
+
+impl Sender {
+    /// Runs until the announcer stops.
+    pub(super) fn run(mut self) {
+        let mut rest = FIRST_REST;
+        while !self.stopping() {
+            match self.open() {
+                Some(stream) => {
+                    rest = FIRST_REST;
+                    self.serve(stream);
+                }
+                None => rest = (rest * 2).min(self.config.retry_within),
+            }
+            self.rest(rest);
+        }
+    }
+
+    fn stopping(&self) -> bool {
+        *self.stop.borrow()
+    }
+
+    /// Waits, unless the announcer stops.
+    fn rest(&mut self, time: Duration) {
+        let stop = &mut self.stop;
+        let stopped = async { tokio::time::timeout(time, stop.wait_for(|stop| *stop)).await.is_ok() };
+        self.runtime.block_on(stopped);
+    }
+
+    fn open(&self) -> Option<Stream> {
+        let Target { address, link, .. } = &*self.target;
+        let used = self.used.load(Ordering::Relaxed);
+        match Stream::open(address, &self.info, used, link.clone(), &self.config, &self.runtime) {
+            Ok(stream) => Some(stream),
+            Err(status) => {
+                tracing::debug!(catalog = address, %status, "cannot open an inventory stream");
+                None
+            }
+        }
+    }
+
+    /// Uses a stream until it ends.
+    fn serve(&self, stream: Stream) {
+        tracing::info!(catalog = self.target.address, "inventory stream opened");
+        let mut snapshot = 0;
+        let end = loop {
+            snapshot += 1;
+            self.target.link.begin_snapshot(snapshot);
+            let end = self.send_snapshot(&stream, snapshot).and_then(|outbox| self.follow(&stream, outbox));
+            self.target.outbox.lock().take();
+            match end {
+                Err(End::Snapshot) => {}
+                Err(end) => break end,
+                Ok(never) => match never {},
+            }
+        };
+        self.target.link.take_down();
+        match end {
+            End::Stop => stream.part(PARTING),
+            End::Broken | End::Snapshot => stream.close(),
+        }
+        tracing::info!(catalog = self.target.address, "inventory stream closed");
+    }
+
+    /// Sends what is held, page by page, and between the pages what changed. The last page is empty: it goes out when all
+    /// before it are applied, so that from then on the catalog can keep up with the puts that wait for it.
+    fn send_snapshot(&self, stream: &Stream, snapshot: u64) -> Result<Outbox, End> {
+        let mut outbox = Outbox::new(stream.up.clone());
+        let (mut cursor, mut pages, mut held) = (Some(0), 0, Vec::new());
+        while let Some(at) = cursor {
+            self.check()?;
+            held.clear();
+            let end = self.inventory.page(at, PAGE_SLOTS, &mut held);
+            cursor = end.next;
+            if pages == 0 {
+                outbox.sent = end.as_of;
+            } else if held.is_empty() {
+                continue;
+            }
+            self.send_changes(&mut outbox, end.as_of)?;
+            self.send(stream, page(snapshot, pages, end.as_of, &held, false))?;
+            pages += 1;
+            self.wait_pages(pages.saturating_sub(PAGES_IN_FLIGHT))?;
+        }
+        self.wait_pages(pages)?;
+        self.send_changes(&mut outbox, self.inventory.latest())?;
+        // Before the page that may make the catalog complete, not after it: see `Phase::Healthy`.
+        if !self.target.link.become_healthy() {
+            return Err(self.interrupted());
+        }
+        self.send(stream, page(snapshot, pages, outbox.sent, &[], true))?;
+        Ok(outbox)
+    }
+
+    /// Sends changes as they are made, and heartbeats.
+    fn follow(&self, stream: &Stream, outbox: Outbox) -> Result<std::convert::Infallible, End> {
+        let mut sent = outbox.sent;
+        *self.target.outbox.lock() = Some(outbox);
+        let mut next_heartbeat = Instant::now();
+        loop {
+            self.check()?;
+            let until_heartbeat = next_heartbeat.saturating_duration_since(Instant::now());
+            self.inventory.wait(sent, until_heartbeat);
+            // Read before the changes are: the heartbeat then speaks for a moment after that probe was seen.
+            let probe = self.target.link.probe();
+            let mut guard = self.target.outbox.lock();
+            let outbox = guard.as_mut().ok_or(End::Broken)?;
+            let latest = self.inventory.latest();
+            match outbox.send_changes(&*self.inventory, latest, &self.config) {
+                Stopped::Idle => {}
+                Stopped::Full => {
+                    let channel = outbox.channel();
+                    drop(guard);
+                    self.wait_for_room(&channel)?;
+                    continue;
+                }
+                Stopped::Overrun => return Err(End::Snapshot),
+                Stopped::Closed => return Err(End::Broken),
+            }
+            sent = outbox.sent;
+            // A heartbeat may wait for room; puts must not wait with it.
+            drop(guard);
+            if Instant::now() >= next_heartbeat {
+                self.send(stream, heartbeat(sent, probe, self.used.load(Ordering::Relaxed)))?;
+                next_heartbeat = Instant::now() + self.config.heartbeat;
+            }
+        }
+    }
+
+    /// Sends all changes up to `until`, waiting for room.
+    fn send_changes(&self, outbox: &mut Outbox, until: u64) -> Result<(), End> {
+        loop {
+            match outbox.send_changes(&*self.inventory, until, &self.config) {
+                Stopped::Idle => return Ok(()),
+                Stopped::Full => self.wait_for_room(&outbox.channel())?,
+                Stopped::Overrun => return Err(End::Snapshot),
+                Stopped::Closed => return Err(End::Broken),
+            }
+        }
+    }
+
+    /// Waits until the stream takes another message.
+    fn wait_for_room(&self, channel: &mpsc::Sender<InventoryUp>) -> Result<(), End> {
+        let until = Instant::now() + self.config.silence;
+        while Instant::now() < until {
+            let room = async { tokio::time::timeout(self.config.heartbeat, channel.reserve()).await };
+            match self.runtime.block_on(room) {
+                Ok(Ok(_)) => return self.check(),
+                Ok(Err(_)) => return Err(End::Broken),
+                Err(_) => self.check()?,
+            }
+        }
+        Err(End::Broken)
+    }
+
+    fn wait_pages(&self, pages: u64) -> Result<(), End> {
+        let until = Instant::now() + self.config.silence;
+        if self.target.link.wait_pages(pages, until) { Ok(()) } else { Err(self.interrupted()) }
+    }
+
+    fn send(&self, stream: &Stream, message: Message) -> Result<(), End> {
+        if stream.send(message, self.config.silence) { Ok(()) } else { Err(End::Broken) }
+    }
+
+    /// Why a stream that is up no longer goes on.
+    fn interrupted(&self) -> End {
+        let link = &self.target.link;
+        if link.is_up() && link.wants_snapshot() { End::Snapshot } else { End::Broken }
+    }
+
+    /// Whether to go on.
+    fn check(&self) -> Result<(), End> {
+        let link = &self.target.link;
+        if self.stopping() {
+            Err(End::Stop)
+        } else if !link.is_up() || link.heard().elapsed() > self.config.silence {
+            Err(End::Broken)
+        } else if link.wants_snapshot() {
+            Err(End::Snapshot)
+        } else {
+            Ok(())
+        }
+    }
+}

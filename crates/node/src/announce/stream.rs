@@ -1,0 +1,118 @@
+//! One connection to one catalog: what goes up, and the task that hears what comes down.
+
+use super::link::Link;
+use super::{AnnounceConfig, NodeInfo};
+use std::sync::Arc;
+use std::time::Duration;
+use tidepool_wire::catalog::{
+    self as wire, Heartbeat, Hello, InventoryDown, InventoryUp, inventory_down, inventory_up::Message,
+};
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Status, Streaming};
+
+/// Messages that wait to be written to the socket; with more, the sender waits.
+const QUEUE: usize = 8;
+
+/// An open stream. Dropping it closes the connection.
+pub(super) struct Stream {
+    pub(super) up: mpsc::Sender<InventoryUp>,
+    listener: JoinHandle<()>,
+    runtime: Handle,
+}
+
+impl Stream {
+    /// Connects and says hello.
+    pub(super) fn open(
+        address: &str,
+        info: &NodeInfo,
+        used: u64,
+        link: Arc<Link>,
+        config: &AnnounceConfig,
+        runtime: &Handle,
+    ) -> Result<Self, Status> {
+        let (up, messages) = mpsc::channel(QUEUE);
+        let hello = Message::Hello(Hello { node: Some(info.to_wire(used)) });
+        let connect = async {
+            let endpoint = wire::endpoint(address, config.connect_within);
+            let channel = match endpoint {
+                Ok(endpoint) => endpoint.connect().await,
+                Err(error) => Err(error),
+            };
+            let channel = channel.map_err(|error| Status::unavailable(chain(&error)))?;
+            let _ = up.send(InventoryUp { message: Some(hello) }).await;
+            Ok::<_, Status>(wire::client(channel).inventory(ReceiverStream::new(messages)).await?.into_inner())
+        };
+        let within = async { tokio::time::timeout(config.connect_within, connect).await };
+        let down = runtime.block_on(within).map_err(|_| Status::deadline_exceeded("no answer"))??;
+        let listener = runtime.spawn(listen(down, link));
+        Ok(Self { up, listener, runtime: runtime.clone() })
+    }
+
+    /// Sends one message, waiting for room until `within` has passed; false when there was none or the stream is closed.
+    pub(super) fn send(&self, message: Message, within: Duration) -> bool {
+        let message = InventoryUp { message: Some(message) };
+        match self.up.try_send(message) {
+            Ok(()) => true,
+            Err(mpsc::error::TrySendError::Closed(_)) => false,
+            Err(mpsc::error::TrySendError::Full(message)) => {
+                let sent = async { tokio::time::timeout(within, self.up.send(message)).await };
+                matches!(self.runtime.block_on(sent), Ok(Ok(())))
+            }
+        }
+    }
+
+    /// Says goodbye and waits a moment for the catalog to take note.
+    pub(super) fn part(self, within: Duration) {
+        let Self { up, listener, runtime } = self;
+        let goodbye = InventoryUp { message: Some(Message::Goodbye(wire::Goodbye {})) };
+        runtime.block_on(async {
+            let abort = listener.abort_handle();
+            let taken = async {
+                let _ = up.send(goodbye).await;
+                drop(up);
+                let _ = listener.await;
+            };
+            let _ = tokio::time::timeout(within, taken).await;
+            abort.abort();
+        });
+    }
+
+    /// Ends the stream at once.
+    pub(super) fn close(self) {
+        self.listener.abort();
+    }
+}
+
+/// A heartbeat.
+pub(super) fn heartbeat(latest: u64, echo: u64, used_bytes: u64) -> Message {
+    Message::Heartbeat(Heartbeat { latest, echo, used_bytes })
+}
+
+/// Passes on what the catalog says until the stream ends.
+async fn listen(mut down: Streaming<InventoryDown>, link: Arc<Link>) {
+    while let Ok(Some(message)) = down.message().await {
+        match message.message {
+            Some(inventory_down::Message::Ack(ack)) => link.acknowledge(ack),
+            Some(inventory_down::Message::Resync(resync)) => {
+                tracing::warn!(reason = resync.reason, "a catalog asks for a snapshot");
+                link.ask_for_snapshot(&resync);
+            }
+            None => {}
+        }
+    }
+    link.take_down();
+}
+
+/// An error with its causes.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}

@@ -1,0 +1,123 @@
+//! Listening: one thread per socket accepts, one thread per connection serves, and the number of both is bounded.
+
+use crate::config::NodeConfig;
+use crate::node::{Shared, StartError};
+use crate::process::add;
+use crate::session::Session;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fd::{AsFd, OwnedFd};
+use std::io;
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tidepool_transfer::conn::{Connection, TcpOptions};
+use tidepool_types::Deadline;
+use tidepool_wire::message::Reason;
+
+/// How often a listener looks whether the node is stopping.
+const TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+/// How long a refused client may take to hear of it.
+const REFUSAL_BUDGET: Duration = Duration::from_millis(20);
+/// Stack of a connection's thread: its buffers are on the heap.
+const STACK_BYTES: usize = 512 << 10;
+
+/// The sockets that a node listens on.
+pub(crate) struct Listeners {
+    pub(crate) unix: UnixListener,
+    pub(crate) tcp: TcpListener,
+    pub(crate) data_address: SocketAddr,
+    pub(crate) socket_path: PathBuf,
+}
+
+impl Listeners {
+    pub(crate) fn open(config: &NodeConfig) -> Result<Self, StartError> {
+        let socket_path = config.dir.join(format!("{}.sock", config.name));
+        let at_path = |source| StartError::Listen { field: "dir", address: socket_path.display().to_string(), source };
+        let unix = listen_unix(&socket_path).map_err(at_path)?;
+        let at_address =
+            |source| StartError::Listen { field: "data-listen", address: config.data_listen.clone(), source };
+        let tcp = listen_tcp(&config.data_listen).map_err(at_address)?;
+        let data_address = tcp.local_addr()?;
+        Ok(Self { unix, tcp, data_address, socket_path })
+    }
+}
+
+fn listen_unix(path: &Path) -> io::Result<UnixListener> {
+    // The node's lock is held, so a socket of this name was left by a dead node.
+    let _ = std::fs::remove_file(path);
+    let listener = UnixListener::bind(path)?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+fn listen_tcp(address: &str) -> io::Result<TcpListener> {
+    let address = address.to_socket_addrs()?.next().ok_or(io::ErrorKind::AddrNotAvailable)?;
+    let listener = TcpListener::bind(address)?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+/// Serves the Unix socket until the node stops.
+pub(crate) fn accept_unix(shared: &Arc<Shared>, listener: &UnixListener) {
+    accept(shared, listener, true, || Ok(listener.accept()?.0.into()));
+}
+
+/// Serves the TCP address until the node stops.
+pub(crate) fn accept_tcp(shared: &Arc<Shared>, listener: &TcpListener) {
+    accept(shared, listener, false, || {
+        let (stream, _) = listener.accept()?;
+        // Only speed is lost without the options.
+        let _ = TcpOptions::default().apply(&stream);
+        Ok(stream.into())
+    });
+}
+
+fn accept(shared: &Arc<Shared>, listener: impl AsFd, local: bool, next: impl Fn() -> io::Result<OwnedFd>) {
+    while !shared.stop.is_set() {
+        let mut fds = [PollFd::new(&listener, PollFlags::IN)];
+        if !matches!(rustix::event::poll(&mut fds, Some(&TICK)), Ok(1..)) {
+            continue;
+        }
+        match next() {
+            Ok(socket) => admit(shared, socket, local),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => {
+                // Out of descriptors, most likely: the connection waits in the queue until some are free.
+                tracing::warn!(%error, "accepting a connection");
+                shared.stop.wait(Duration::from_millis(50));
+            }
+        }
+    }
+}
+
+/// Gives a connection a thread, or refuses it.
+fn admit(shared: &Arc<Shared>, socket: OwnedFd, local: bool) {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let Ok(mut connection) = Connection::from_socket(socket) else { return };
+    let limit = shared.config.max_connections;
+    if shared.sessions.lock().len() >= limit {
+        add(&shared.counters.connections_refused, 1);
+        let message = format!("the node serves {limit} connections at most");
+        // Whether the client hears of it changes nothing here. Its hello is read first, if it is there: closing a socket
+        // with unread bytes in it would take the refusal back.
+        let _ = connection.accept_hello(Deadline::after(REFUSAL_BUDGET));
+        let _ = connection.refuse(0, Reason::Overloaded, message, Deadline::after(REFUSAL_BUDGET));
+        return;
+    }
+    shared.sessions.lock().insert(number, Arc::clone(connection.socket()));
+    add(&shared.counters.connections_total, 1);
+    let served = Arc::clone(shared);
+    let serve = move || {
+        Session::serve(&served, connection, local);
+        served.sessions.lock().remove(&number);
+    };
+    let thread = std::thread::Builder::new().name("session".to_owned()).stack_size(STACK_BYTES).spawn(serve);
+    if let Err(error) = thread {
+        shared.sessions.lock().remove(&number);
+        tracing::warn!(%error, "no thread for a connection");
+    }
+}

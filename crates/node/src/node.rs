@@ -1,0 +1,231 @@
+//! Starting and stopping a node.
+
+use crate::announce::{AnnounceConfig, Announcer, NodeInfo};
+use crate::config::NodeConfig;
+use crate::counters::{Counters, Metric};
+use crate::listen::{self, Listeners};
+use crate::process::Processes;
+use crate::reservations::Reservations;
+use crate::scrub;
+use parking_lot::{Condvar, Mutex};
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use thiserror::Error;
+use tidepool_store::inventory::Inventory;
+use tidepool_store::{OpenError, Pool, PoolConfig};
+use tidepool_transfer::conn::Socket;
+use tidepool_types::{ClientId, Epoch};
+
+/// Why a node did not start.
+#[derive(Debug, Error)]
+pub enum StartError {
+    /// Its memory could not be had.
+    #[error(transparent)]
+    Memory(#[from] OpenError),
+    /// An address cannot be listened on.
+    #[error("{field} {address}: {source}")]
+    Listen {
+        /// The setting.
+        field: &'static str,
+        /// Its value.
+        address: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The catalogs' addresses make no sense, or no thread could be had.
+    #[error("{0}")]
+    Announce(String),
+    /// No thread or random number could be had.
+    #[error("starting a thread: {0}")]
+    Thread(#[from] io::Error),
+}
+
+/// How long a stopping node waits for its connections' threads.
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often ended processes are looked for.
+const REAP_EVERY: Duration = Duration::from_millis(100);
+
+/// A running node. Dropping it stops it and removes its files.
+pub struct Node {
+    shared: Arc<Shared>,
+    data_address: SocketAddr,
+    socket_path: PathBuf,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// What all threads of a node share.
+pub(crate) struct Shared {
+    pub(crate) config: NodeConfig,
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) processes: Processes,
+    pub(crate) reservations: Reservations,
+    pub(crate) announcer: Announcer,
+    pub(crate) stop: Stop,
+    /// The node as a client of other nodes.
+    pub(crate) client: ClientId,
+    /// Open connections, so that stopping can close them.
+    pub(crate) sessions: Mutex<HashMap<u64, Arc<Socket>>>,
+}
+
+/// A mark that a node is stopping, to sleep on.
+#[derive(Default)]
+pub(crate) struct Stop {
+    stopping: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Stop {
+    /// Sleeps for `pause`; true, at once, when the node is stopping.
+    pub(crate) fn wait(&self, pause: Duration) -> bool {
+        let until = Instant::now() + pause;
+        let mut stopping = self.stopping.lock();
+        while !*stopping && !self.changed.wait_until(&mut stopping, until).timed_out() {}
+        *stopping
+    }
+
+    pub(crate) fn is_set(&self) -> bool {
+        *self.stopping.lock()
+    }
+
+    fn set(&self) {
+        *self.stopping.lock() = true;
+        self.changed.notify_all();
+    }
+}
+
+impl Node {
+    /// Starts a node; when this returns it serves.
+    pub fn start(config: NodeConfig) -> Result<Self, StartError> {
+        let epoch = Epoch(random());
+        let pool = Pool::create(&PoolConfig {
+            dir: config.dir.clone(),
+            name: config.name.clone(),
+            epoch,
+            capacity: config.capacity,
+            smallest_expected_block: config.smallest_expected_block,
+        })?;
+        let listeners = Listeners::open(&config)?;
+        let (data_address, socket_path) = (listeners.data_address, listeners.socket_path.clone());
+        let info = NodeInfo {
+            name: config.name.clone(),
+            epoch,
+            data_address: config.data_advertise.clone().unwrap_or_else(|| data_address.to_string()),
+            socket: Some(socket_path.clone()),
+            capacity_bytes: pool.capacity(),
+            host_hint: host_name(),
+        };
+        let announce = AnnounceConfig { ack_bound: config.announce_timeout, ..AnnounceConfig::default() };
+        let inventory: Arc<dyn Inventory> = Arc::clone(&pool) as _;
+        let announcer = Announcer::start(inventory, info, config.catalogs.clone(), announce)
+            .map_err(|error| StartError::Announce(error.to_string()))?;
+        let counters = Arc::new(Counters::default());
+        let shared = Arc::new(Shared {
+            config,
+            pool,
+            processes: Processes::new(Arc::clone(&counters)),
+            counters,
+            reservations: Reservations::default(),
+            announcer,
+            stop: Stop::default(),
+            client: ClientId(random()),
+            sessions: Mutex::default(),
+        });
+        let mut node = Self { shared, data_address, socket_path, threads: Vec::new() };
+        node.spawn("accept-unix", move |shared| listen::accept_unix(&shared, &listeners.unix))?;
+        node.spawn("accept-tcp", move |shared| listen::accept_tcp(&shared, &listeners.tcp))?;
+        node.spawn("scrub", |shared| scrub::run(&shared))?;
+        node.spawn("reap", |shared| watch_processes(&shared))?;
+        tracing::info!(node = %node.shared.config.name, address = %data_address, "serving");
+        Ok(node)
+    }
+
+    fn spawn(&mut self, name: &str, run: impl FnOnce(Arc<Shared>) + Send + 'static) -> io::Result<()> {
+        let shared = Arc::clone(&self.shared);
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || run(shared))?;
+        self.threads.push(thread);
+        Ok(())
+    }
+
+    /// The TCP address that the node listens on.
+    #[must_use]
+    pub fn data_address(&self) -> SocketAddr {
+        self.data_address
+    }
+
+    /// The node's Unix socket.
+    #[must_use]
+    pub fn socket_path(&self) -> &Path {
+        &self.socket_path
+    }
+
+    /// The node's incarnation.
+    #[must_use]
+    pub fn epoch(&self) -> Epoch {
+        self.shared.pool.epoch()
+    }
+
+    /// Every number of the node.
+    #[must_use]
+    pub fn metrics(&self) -> Vec<Metric> {
+        self.shared.metrics()
+    }
+
+    /// The node's memory.
+    #[must_use]
+    pub fn pool(&self) -> &Arc<Pool> {
+        &self.shared.pool
+    }
+}
+
+impl Shared {
+    pub(crate) fn metrics(&self) -> Vec<Metric> {
+        self.counters.collect(&self.pool.stats(), self.pool.capacity())
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.shared.stop.set();
+        // New clients must not find a node that is going away.
+        let _ = std::fs::remove_file(&self.socket_path);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+        let until = Instant::now() + STOP_TIMEOUT;
+        while Instant::now() < until {
+            let open: Vec<_> = self.shared.sessions.lock().values().cloned().collect();
+            if open.is_empty() {
+                break;
+            }
+            open.iter().for_each(|socket| socket.close());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        tracing::info!(node = %self.shared.config.name, "stopped");
+    }
+}
+
+/// Frees what ended processes held, and keeps the catalogs' idea of free space fresh.
+fn watch_processes(shared: &Shared) {
+    while !shared.stop.wait(REAP_EVERY) {
+        shared.processes.reap();
+        shared.announcer.set_used_bytes(shared.pool.capacity() - shared.pool.stats().free_bytes);
+    }
+}
+
+fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// A random number from the system.
+fn random() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    // RandomState draws its keys from the system once per thread and then counts: hashing the time in keeps two calls
+    // apart even so. A zero would mean "none" in some messages.
+    RandomState::new().hash_one((std::process::id(), Instant::now())).max(1)
+}

@@ -1,0 +1,183 @@
+//! The processes on this host that have the slab mapped.
+//!
+//! A process that may write to the slab, or reads it through a view, can do so for as long as it lives, whatever becomes of
+//! its sockets. So views and late reservations belong to the process, not to a connection, and are freed when it lets go of
+//! them or when its pidfd says that it has ended. A process that cannot be watched (another pid namespace) gets neither.
+
+use crate::counters::Counters;
+use parking_lot::Mutex;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::process::{Pid, PidfdFlags};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tidepool_store::{Hold, Reservation};
+use tidepool_types::ClientId;
+use tidepool_wire::message::SlotName;
+
+/// A process and the client in it.
+type ProcessKey = (u32, ClientId);
+
+/// Everything that watched processes hold.
+pub(crate) struct Processes {
+    known: Mutex<HashMap<ProcessKey, Arc<Process>>>,
+    counters: Arc<Counters>,
+}
+
+/// One watched process.
+pub(crate) struct Process {
+    key: ProcessKey,
+    pidfd: OwnedFd,
+    /// Short sections; dropping what is inside frees space.
+    held: Mutex<Held>,
+    counters: Arc<Counters>,
+}
+
+#[derive(Default)]
+struct Held {
+    /// Views by slot: the hold, and how often the client asked for it.
+    views: HashMap<SlotName, (Hold, u32)>,
+    view_bytes: u64,
+    late: Vec<Reservation>,
+    late_bytes: u64,
+    connections: u32,
+}
+
+impl Processes {
+    pub(crate) fn new(counters: Arc<Counters>) -> Self {
+        Self { known: Mutex::default(), counters }
+    }
+
+    /// The process at the other end of a Unix socket, if it can be watched.
+    pub(crate) fn at(&self, socket: impl AsFd, client: ClientId) -> Option<Arc<Process>> {
+        let pid = rustix::net::sockopt::socket_peercred(&socket).ok()?.pid;
+        let key = (pid.as_raw_nonzero().get() as u32, client);
+        let mut known = self.known.lock();
+        let process = match known.get(&key) {
+            Some(process) if !process.has_ended() => Arc::clone(process),
+            _ => {
+                let pidfd = watch(pid)?;
+                // Had the process ended and its pid been reused before the pidfd was taken, its socket would be closed.
+                if is_hung_up(&socket) {
+                    return None;
+                }
+                let (held, counters) = (Mutex::default(), Arc::clone(&self.counters));
+                let process = Arc::new(Process { key, pidfd, held, counters });
+                known.insert(key, Arc::clone(&process));
+                process
+            }
+        };
+        process.held.lock().connections += 1;
+        Some(process)
+    }
+
+    /// Notes that a connection of the process has closed.
+    pub(crate) fn disconnected(&self, process: &Process) {
+        let mut known = self.known.lock();
+        let mut held = process.held.lock();
+        held.connections -= 1;
+        if held.connections == 0 && held.views.is_empty() && held.late.is_empty() {
+            known.remove(&process.key);
+        }
+    }
+
+    /// Frees what ended processes held. Called a few times a second.
+    pub(crate) fn reap(&self) {
+        let mut known = self.known.lock();
+        let ended: Vec<ProcessKey> = known.values().filter(|p| p.has_ended()).map(|p| p.key).collect();
+        let ended: Vec<Arc<Process>> = ended.iter().filter_map(|key| known.remove(key)).collect();
+        // Processes that let everything go after their last connection closed.
+        known.retain(|_, process| {
+            let held = process.held.lock();
+            held.connections > 0 || !held.views.is_empty() || !held.late.is_empty()
+        });
+        drop(known);
+        ended.iter().for_each(|process| process.let_go_of_everything());
+    }
+}
+
+impl Process {
+    /// Whether the process is gone, and with it every access to the slab.
+    pub(crate) fn has_ended(&self) -> bool {
+        let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        matches!(rustix::event::poll(&mut fds, Some(&now)), Ok(1..))
+    }
+
+    /// Bytes in late reservations.
+    pub(crate) fn late_bytes(&self) -> u64 {
+        self.held.lock().late_bytes
+    }
+
+    /// Keeps a view for the process; gives the hold back when that would pass `limit`.
+    pub(crate) fn add_view(&self, hold: Hold, limit: u64) -> Result<SlotName, Hold> {
+        let mut held = self.held.lock();
+        let (name, bytes) = (hold.name(), hold.bytes().len() as u64);
+        if let Some((_, count)) = held.views.get_mut(&name) {
+            *count += 1;
+        } else if held.view_bytes + bytes > limit {
+            return Err(hold);
+        } else {
+            held.view_bytes += bytes;
+            held.views.insert(name, (hold, 1));
+            add(&self.counters.view_bytes, bytes);
+        }
+        add(&self.counters.views, 1);
+        Ok(name)
+    }
+
+    /// Lets a view go.
+    pub(crate) fn drop_view(&self, name: SlotName) {
+        let mut held = self.held.lock();
+        let Some((_, count)) = held.views.get_mut(&name) else { return };
+        *count -= 1;
+        sub(&self.counters.views, 1);
+        if *count == 0
+            && let Some((hold, _)) = held.views.remove(&name)
+        {
+            let bytes = hold.bytes().len() as u64;
+            held.view_bytes -= bytes;
+            sub(&self.counters.view_bytes, bytes);
+        }
+    }
+
+    /// Keeps a reservation that the process may still be writing to.
+    pub(crate) fn quarantine(&self, reservation: Reservation) {
+        if self.has_ended() {
+            return; // and the reservation with it
+        }
+        let mut held = self.held.lock();
+        held.late_bytes += reservation.len();
+        add(&self.counters.late_reservations, 1);
+        add(&self.counters.late_bytes, reservation.len());
+        held.late.push(reservation);
+    }
+
+    fn let_go_of_everything(&self) {
+        let held = std::mem::take(&mut *self.held.lock());
+        let views: u32 = held.views.values().map(|(_, count)| count).sum();
+        sub(&self.counters.views, views.into());
+        sub(&self.counters.view_bytes, held.view_bytes);
+        sub(&self.counters.late_reservations, held.late.len() as u64);
+        sub(&self.counters.late_bytes, held.late_bytes);
+    }
+}
+
+fn watch(pid: Pid) -> Option<OwnedFd> {
+    rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok()
+}
+
+fn is_hung_up(socket: impl AsFd) -> bool {
+    let mut fds = [PollFd::new(&socket, PollFlags::empty())];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    rustix::event::poll(&mut fds, Some(&now)).is_err() || fds[0].revents().contains(PollFlags::HUP)
+}
+
+pub(crate) fn add(counter: &AtomicU64, by: u64) {
+    counter.fetch_add(by, Ordering::Relaxed);
+}
+
+pub(crate) fn sub(counter: &AtomicU64, by: u64) {
+    counter.fetch_sub(by, Ordering::Relaxed);
+}

@@ -1,0 +1,162 @@
+//! Copying blocks from another node: this node reads them as a client would, straight into reservations of its own.
+
+use crate::node::Shared;
+use crate::process::add;
+use std::time::Duration;
+use tidepool_store::{NoRoom, Reservation, Sealed};
+use tidepool_transfer::conn::{Connection, TcpOptions, resolve};
+use tidepool_transfer::ops::{Completion, Destination, Done, Op, ReadOp, Region, Regions};
+use tidepool_transfer::tcp::{TcpConfig, TcpTransport};
+use tidepool_transfer::transport::Transport;
+use tidepool_types::{BlockId, CopyName, Deadline, Key, TenantSecret};
+use tidepool_wire::checksum::BlockChecksum;
+use tidepool_wire::message::{Hello, Pull, PullOutcome, Reply, Request};
+
+/// Pulls a batch; one outcome per key.
+pub(crate) fn run(shared: &Shared, pull: &Pull) -> Vec<PullOutcome> {
+    let until = Deadline::after(Duration::from_millis(pull.wait_millis.into()));
+    let mut outcomes = vec![PullOutcome::Unavailable; pull.keys.len()];
+    let ids: Vec<Option<BlockId>> = pull.keys.iter().map(|key| id_of(key)).collect();
+    for (outcome, id) in outcomes.iter_mut().zip(&ids) {
+        if id.is_some_and(|id| shared.pool.confirm(&[id])[0].is_some()) {
+            *outcome = PullOutcome::Held;
+        }
+    }
+    // Failing half-way leaves the rest unavailable, which is what the answer says.
+    if let Err(error) = pull_missing(shared, pull, &ids, &mut outcomes, until) {
+        tracing::debug!(source = pull.source, %error, "a pull failed");
+    }
+    let announced = outcomes.contains(&PullOutcome::Copied);
+    if announced && !shared.announcer.wait_announced(tidepool_store::inventory::Inventory::latest(&*shared.pool), until)
+    {
+        add(&shared.counters.unannounced, 1);
+    }
+    if pull.remove_source {
+        remove_at_source(shared, pull, &ids, &outcomes, until);
+    }
+    outcomes
+}
+
+fn id_of(key: &[u8]) -> Option<BlockId> {
+    Key::new(key).ok().map(|key| BlockId::derive(&TenantSecret::DEFAULT, key))
+}
+
+type Error = tidepool_transfer::conn::ConnError;
+
+fn connect(shared: &Shared, pull: &Pull, until: Deadline) -> Result<Connection, Error> {
+    let hello = Hello { client: shared.client, wants_memory: false };
+    let (connection, welcome) = Connection::connect_tcp(resolve(&pull.source)?, &TcpOptions::default(), hello, until)?;
+    if welcome.epoch != pull.epoch {
+        return Err(Error::Unexpected("the source has another incarnation"));
+    }
+    Ok(connection)
+}
+
+/// A block on its way here.
+struct Coming {
+    index: usize,
+    reservation: Reservation,
+}
+
+fn pull_missing(
+    shared: &Shared,
+    pull: &Pull,
+    ids: &[Option<BlockId>],
+    outcomes: &mut [PullOutcome],
+    until: Deadline,
+) -> Result<(), Error> {
+    let wanted: Vec<(usize, BlockId)> = (0..ids.len())
+        .filter(|&index| outcomes[index] != PullOutcome::Held)
+        .filter_map(|index| Some((index, ids[index]?)))
+        .collect();
+    if wanted.is_empty() {
+        return Ok(());
+    }
+    let mut connection = connect(shared, pull, until)?;
+    let asked = wanted.iter().map(|(_, id)| *id).collect();
+    let Reply::Found(found) = connection.call(&Request::Confirm(asked), &[], until)? else {
+        return Err(Error::Unexpected("not an answer to Confirm"));
+    };
+    let address = resolve(&pull.source)?;
+    let config = TcpConfig::default();
+    let mut transport = TcpTransport::connect(address, pull.epoch, shared.client, config, until)?;
+    for ((index, id), found) in wanted.into_iter().zip(found) {
+        outcomes[index] = match found {
+            None => PullOutcome::Missing,
+            Some((copy, len)) => pull_one(shared, &mut transport, (index, id), &pull.keys[index], (copy, len), until),
+        };
+    }
+    Ok(())
+}
+
+fn pull_one(
+    shared: &Shared,
+    transport: &mut TcpTransport,
+    (index, id): (usize, BlockId),
+    key: &[u8],
+    (copy, len): (CopyName, u64),
+    until: Deadline,
+) -> PullOutcome {
+    let Ok(key) = Key::new(key) else { return PullOutcome::Missing };
+    let reservation = match shared.pool.reserve(key, id, len, shared.client, until) {
+        Ok(reservation) => reservation,
+        Err(NoRoom::Full | NoRoom::TooLarge) => return PullOutcome::NoSpace,
+    };
+    let coming = Coming { index, reservation };
+    if !receive(transport, &coming, copy, until) {
+        return PullOutcome::Unavailable;
+    }
+    seal(shared, coming)
+}
+
+/// Reads one block into its reservation. When this returns, the transport has let go of the memory.
+fn receive(transport: &mut TcpTransport, coming: &Coming, copy: CopyName, until: Deadline) -> bool {
+    let len = coming.reservation.len();
+    let Some(start) = coming.reservation.address(0, len) else { return false };
+    let read = ReadOp {
+        token: coming.index as u64,
+        id: coming.reservation.id(),
+        copy: Some(copy),
+        offset: 0,
+        len: Some(len),
+        destination: Destination::Into(Regions::One(Region { start, len: len as usize })),
+    };
+    if transport.submit(vec![Op::Read(read)], until) != [Ok(())] {
+        return false;
+    }
+    let mut done: Vec<Completion> = Vec::new();
+    // A submitted operation completes, at the latest soon after its deadline: only then is its memory ours again.
+    while done.is_empty() {
+        transport.poll(&mut done, Deadline::after(Duration::from_secs(1)));
+    }
+    matches!(done[0].outcome, Ok(Done::Read { bytes, .. }) if bytes == len)
+}
+
+fn seal(shared: &Shared, coming: Coming) -> PullOutcome {
+    let len = coming.reservation.len();
+    let Some(start) = coming.reservation.address(0, len) else { return PullOutcome::Unavailable };
+    // SAFETY: the bytes lie in our own reservation and the transport has let go of them.
+    let bytes = unsafe { std::slice::from_raw_parts(start, len as usize) };
+    let checksums = BlockChecksum::new(coming.reservation.id(), len).range(0, bytes);
+    match coming.reservation.seal(&checksums) {
+        Ok(Sealed::New { .. }) => {
+            add(&shared.counters.pulled, 1);
+            PullOutcome::Copied
+        }
+        Ok(Sealed::Held(_)) => PullOutcome::Held,
+        Err(_) => PullOutcome::NoSpace,
+    }
+}
+
+/// The second half of a move. Failing leaves a replica at the source, which is no harm.
+fn remove_at_source(shared: &Shared, pull: &Pull, ids: &[Option<BlockId>], outcomes: &[PullOutcome], until: Deadline) {
+    let here = |outcome: &PullOutcome| matches!(outcome, PullOutcome::Copied | PullOutcome::Held);
+    let moved: Vec<BlockId> = ids.iter().zip(outcomes).filter(|(_, o)| here(o)).filter_map(|(id, _)| *id).collect();
+    if moved.is_empty() {
+        return;
+    }
+    let removed = connect(shared, pull, until).and_then(|mut source| source.call(&Request::Remove(moved), &[], until));
+    if let Err(error) = removed {
+        tracing::warn!(source = pull.source, %error, "a moved block stays at its source as a replica");
+    }
+}

@@ -1,0 +1,104 @@
+//! Reservations that writers are filling, by slot.
+//!
+//! A reservation belongs to the connection that asked for it, but its bytes may come through other connections of the same
+//! client. Whoever receives bytes into one keeps it alive meanwhile, and a seal waits until nobody does.
+
+use parking_lot::{Condvar, Mutex};
+use std::collections::HashMap;
+use std::sync::Arc;
+use tidepool_store::Reservation;
+use tidepool_types::{BlockId, CHUNK_LEN, ClientId, Deadline, chunk_count};
+use tidepool_wire::message::SlotName;
+
+/// A reservation that is being filled.
+pub(crate) struct Open {
+    pub(crate) reservation: Reservation,
+    pub(crate) client: ClientId,
+    /// Whether its writer copies through the mapped slab.
+    pub(crate) mapped: bool,
+    /// Checksums of chunks that arrived whole through a socket.
+    received: Mutex<Vec<Option<u32>>>,
+}
+
+impl Open {
+    pub(crate) fn new(reservation: Reservation, client: ClientId, mapped: bool) -> Self {
+        let chunks = if mapped { 0 } else { chunk_count(reservation.len()) as usize };
+        Self { reservation, client, mapped, received: Mutex::new(vec![None; chunks]) }
+    }
+
+    /// The block's id.
+    pub(crate) fn id(&self) -> BlockId {
+        self.reservation.id()
+    }
+
+    /// Notes what a Write brought: `sums` are those of the pieces of chunks from `offset` on, `len` bytes.
+    pub(crate) fn note_received(&self, offset: u64, len: u64, sums: &[u32]) {
+        let whole = |at: u64, end: u64| {
+            at.is_multiple_of(CHUNK_LEN) && (end.is_multiple_of(CHUNK_LEN) || end == self.reservation.len())
+        };
+        let mut received = self.received.lock();
+        let first = offset / CHUNK_LEN;
+        for (chunk, &sum) in (first..).zip(sums) {
+            let start = offset.max(chunk * CHUNK_LEN);
+            let end = (offset + len).min((chunk + 1) * CHUNK_LEN);
+            if let Some(slot) = received.get_mut(chunk as usize) {
+                *slot = whole(start, end).then_some(sum);
+            }
+        }
+    }
+
+    /// Whether what lies in the slab is what the writer summed. What a mapped writer copied is its own responsibility.
+    pub(crate) fn matches(&self, checksums: &[u32]) -> bool {
+        if self.mapped {
+            return true;
+        }
+        let received = self.received.lock();
+        let known = received.len() == checksums.len() && received.iter().zip(checksums).all(|(a, b)| *a == Some(*b));
+        known || self.reservation.matches(checksums)
+    }
+}
+
+/// All open reservations of a node.
+#[derive(Default)]
+pub(crate) struct Reservations {
+    open: Mutex<HashMap<SlotName, Arc<Open>>>,
+    /// Signalled when a connection has stopped receiving into a reservation.
+    quiet: Condvar,
+}
+
+impl Reservations {
+    /// Adds a reservation and returns its name.
+    pub(crate) fn add(&self, open: Open) -> SlotName {
+        let name = open.reservation.name();
+        self.open.lock().insert(name, Arc::new(open));
+        name
+    }
+
+    /// Uses a reservation of `client` for as long as `receive` takes.
+    pub(crate) fn with<T>(&self, name: SlotName, client: ClientId, receive: impl FnOnce(&Open) -> T) -> Option<T> {
+        let open = self.open.lock().get(&name).filter(|open| open.client == client).cloned()?;
+        let result = receive(&open);
+        drop(open);
+        // Under the lock, so that a waiting seal does not miss it.
+        let _lock = self.open.lock();
+        self.quiet.notify_all();
+        Some(result)
+    }
+
+    /// Takes a reservation of `client` out, once nobody receives into it any more.
+    pub(crate) fn take(&self, name: SlotName, client: ClientId, until: Deadline) -> Option<Open> {
+        let mut all = self.open.lock();
+        let mut open = all.get(&name).filter(|open| open.client == client).cloned()?;
+        all.remove(&name);
+        loop {
+            match Arc::try_unwrap(open) {
+                Ok(open) => return Some(open),
+                Err(busy) => open = busy,
+            }
+            if self.quiet.wait_until(&mut all, until.instant()).timed_out() {
+                // Whoever still receives drops it last.
+                return Arc::try_unwrap(open).ok();
+            }
+        }
+    }
+}

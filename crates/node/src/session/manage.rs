@@ -1,0 +1,96 @@
+//! Listing, describing and removing.
+
+use super::{Answer, Session};
+use regex::bytes::{Regex, RegexBuilder};
+use tidepool_store::Hold;
+use tidepool_types::BlockId;
+use tidepool_wire::message::{KeyEntry, Keys, List, Pattern, Reason, Reply};
+
+/// Most keys of one page.
+const MAX_PAGE: u32 = 10_000;
+/// Memory that a compiled expression may take.
+const REGEX_BYTES: usize = 1 << 20;
+
+/// Which keys a request is about.
+enum Matcher {
+    All,
+    Regex(Regex),
+}
+
+impl Matcher {
+    fn new(pattern: &Pattern) -> Result<Self, Answer> {
+        match pattern {
+            Pattern::All => Ok(Self::All),
+            Pattern::Regex(text) => RegexBuilder::new(text)
+                .size_limit(REGEX_BYTES)
+                .build()
+                .map(Self::Regex)
+                .map_err(|error| Answer::Refuse(Reason::Invalid, format!("regular expression {text:?}: {error}"))),
+        }
+    }
+
+    fn matches(&self, key: &[u8]) -> bool {
+        match self {
+            Self::All => true,
+            Self::Regex(regex) => regex.is_match(key),
+        }
+    }
+}
+
+impl Session<'_> {
+    pub(super) fn list(&self, list: &List) -> Answer {
+        let matcher = match Matcher::new(&list.pattern) {
+            Ok(matcher) => matcher,
+            Err(refusal) => return refusal,
+        };
+        let (mut entries, mut cursor) = (Vec::new(), list.cursor);
+        let limit = list.limit.clamp(1, MAX_PAGE) as usize;
+        let next = loop {
+            let Some((hold, next)) = self.shared.pool.hold_from(cursor) else { break None };
+            if entries.len() == limit {
+                break Some(cursor);
+            }
+            cursor = next;
+            if matcher.matches(hold.key()) {
+                entries.push(entry(&hold));
+            }
+        };
+        Answer::Reply(Reply::Keys(Keys { entries, next }))
+    }
+
+    pub(super) fn remove_matching(&self, pattern: &Pattern) -> Answer {
+        let matcher = match Matcher::new(pattern) {
+            Ok(matcher) => matcher,
+            Err(refusal) => return refusal,
+        };
+        let (mut removed, mut cursor) = (0, 0);
+        while let Some((hold, next)) = self.shared.pool.hold_from(cursor) {
+            cursor = next;
+            if matcher.matches(hold.key()) {
+                removed += u64::from(self.shared.pool.remove(&hold.id()));
+            }
+        }
+        Answer::Reply(Reply::Count(removed))
+    }
+
+    pub(super) fn stat(&self) -> Answer {
+        let metrics = self.shared.metrics();
+        Answer::Reply(Reply::Stat(metrics.into_iter().map(|metric| (metric.name, metric.value)).collect()))
+    }
+
+    pub(super) fn describe(&self, id: &BlockId) -> Answer {
+        let entries = self.shared.pool.peek(id).iter().map(entry).collect();
+        Answer::Reply(Reply::Keys(Keys { entries, next: None }))
+    }
+}
+
+fn entry(hold: &Hold) -> KeyEntry {
+    KeyEntry {
+        key: hold.key().to_vec(),
+        len: hold.bytes().len() as u64,
+        copy: hold.copy(),
+        writer: hold.writer(),
+        // The hold that this listing itself takes does not count.
+        views: hold.holds().saturating_sub(1),
+    }
+}

@@ -1,0 +1,172 @@
+//! One connection: its handshake, then its requests one after the other.
+
+mod manage;
+mod read;
+mod write;
+
+use crate::node::Shared;
+use crate::process::{Process, add};
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tidepool_transfer::conn::{ConnError, Connection, Incoming};
+use tidepool_types::{ClientId, Deadline};
+use tidepool_wire::message::{Hello, Reason, Reply, Request, SlotName, Welcome};
+
+/// How long a client may take to say hello.
+const HELLO_BUDGET: Duration = Duration::from_secs(5);
+/// How long one frame may take to arrive once it has started.
+const FRAME_BUDGET: Duration = Duration::from_secs(30);
+/// How long one answer may take to leave.
+const SEND_BUDGET: Duration = Duration::from_secs(30);
+/// A connection may be idle for as long as it likes; the wait is in steps.
+const IDLE_STEP: Duration = Duration::from_secs(3600);
+
+/// A connection and what belongs to it.
+pub(crate) struct Session<'a> {
+    shared: &'a Arc<Shared>,
+    connection: Connection,
+    client: ClientId,
+    /// The client's process, when it is on this host and can be watched.
+    process: Option<Arc<Process>>,
+    /// Reservations that this connection asked for and that are still open.
+    mine: HashSet<SlotName>,
+}
+
+/// What a handler leaves for the loop to do.
+enum Answer {
+    /// Send this.
+    Reply(Reply),
+    /// It was sent already, or none is due.
+    None,
+    /// The request cannot be served.
+    Refuse(Reason, String),
+}
+
+impl<'a> Session<'a> {
+    /// Serves a connection to its end.
+    pub(crate) fn serve(shared: &'a Arc<Shared>, connection: Connection, local: bool) {
+        add(&shared.counters.connections, 1);
+        match Self::welcome(shared, connection, local) {
+            Ok(mut session) => {
+                let end = session.run();
+                tracing::debug!(client = session.client.0, %end, "connection ended");
+                session.close();
+            }
+            Err(error) => {
+                add(&shared.counters.malformed, 1);
+                tracing::debug!(%error, "handshake failed");
+            }
+        }
+        crate::process::sub(&shared.counters.connections, 1);
+    }
+
+    fn welcome(shared: &'a Arc<Shared>, mut connection: Connection, local: bool) -> Result<Self, ConnError> {
+        let until = Deadline::after(HELLO_BUDGET);
+        let Hello { client, wants_memory } = connection.accept_hello(until)?;
+        connection.set_frame_budget(FRAME_BUDGET);
+        let memory = local && wants_memory;
+        let process = if memory { shared.processes.at(&**connection.socket(), client) } else { None };
+        let node = shared.config.name.to_string();
+        let writable = process.is_some();
+        let welcome = Welcome { node, epoch: shared.pool.epoch(), memory, writable };
+        let mut session = Self { shared, connection, client, process, mine: HashSet::new() };
+        let [map, slab] = shared.pool.readable();
+        let fds = [map, slab, shared.pool.writable()];
+        let fds = if !memory {
+            &fds[..0]
+        } else if writable {
+            &fds[..]
+        } else {
+            &fds[..2]
+        };
+        match session.connection.welcome(welcome, fds, until) {
+            Ok(()) => Ok(session),
+            Err(error) => {
+                session.close();
+                Err(error)
+            }
+        }
+    }
+
+    fn run(&mut self) -> ConnError {
+        loop {
+            let incoming = match self.connection.recv_request(Deadline::after(IDLE_STEP)) {
+                Ok(incoming) => incoming,
+                Err(ConnError::TimedOut) => continue,
+                Err(error) => return error,
+            };
+            if let Err(error) = self.handle(incoming) {
+                return error;
+            }
+        }
+    }
+
+    fn handle(&mut self, incoming: Incoming<Request>) -> Result<(), ConnError> {
+        let Incoming { number, message, payload_len } = incoming;
+        let started = Instant::now();
+        let answer = match message {
+            Ok(request) => self.dispatch(number, request, payload_len)?,
+            Err(error) => {
+                add(&self.shared.counters.malformed, 1);
+                Answer::Refuse(error.reason(), error.to_string())
+            }
+        };
+        let until = Deadline::after(SEND_BUDGET);
+        match answer {
+            Answer::Reply(reply) => {
+                let latency = match &reply {
+                    Reply::Reserved(_) => Some(&self.shared.counters.reserve_latency),
+                    Reply::Sealed(_) => Some(&self.shared.counters.seal_latency),
+                    _ => None,
+                };
+                self.connection.send_reply(number, &reply, &[], &[], until)?;
+                if let Some(latency) = latency {
+                    latency.record(started.elapsed());
+                }
+            }
+            Answer::None => {}
+            Answer::Refuse(reason, message) => self.connection.refuse(number, reason, message, until)?,
+        }
+        Ok(())
+    }
+
+    fn dispatch(&mut self, number: u64, request: Request, payload_len: u64) -> Result<Answer, ConnError> {
+        Ok(match request {
+            Request::Hello(_) => Answer::Refuse(Reason::Invalid, "a connection says hello once".to_owned()),
+            Request::Reserve(reserve) => self.reserve(&reserve),
+            Request::Write(write) => self.write(&write, payload_len)?,
+            Request::Seal(seal) => self.seal(&seal),
+            Request::Abort(slots) => self.abort(&slots),
+            Request::Get(get) => self.get(number, &get)?,
+            Request::Confirm(ids) => Answer::Reply(Reply::Found(self.shared.pool.confirm(&ids))),
+            Request::View(ids) => self.view(&ids),
+            Request::Unview(slots) => self.unview(&slots),
+            Request::Touch(touch) => self.touch(&touch),
+            Request::ReportCorrupt(copies) => self.verify(&copies),
+            Request::Remove(ids) => {
+                Answer::Reply(Reply::Removed(ids.iter().map(|id| self.shared.pool.remove(id)).collect()))
+            }
+            Request::RemoveMatching(pattern) => self.remove_matching(&pattern),
+            Request::List(list) => self.list(&list),
+            Request::Pull(pull) => Answer::Reply(Reply::Pulled(crate::pull::run(self.shared, &pull))),
+            Request::Stat => self.stat(),
+            Request::Describe(id) => self.describe(&id),
+        })
+    }
+
+    /// Frees what the connection held, except what its process could still be writing to.
+    fn close(&mut self) {
+        for name in std::mem::take(&mut self.mine) {
+            let taken = self.shared.reservations.take(name, self.client, Deadline::after(FRAME_BUDGET));
+            if let (Some(open), Some(process)) = (taken, &self.process)
+                && open.mapped
+            {
+                process.quarantine(open.reservation);
+            }
+        }
+        if let Some(process) = self.process.take() {
+            self.shared.processes.disconnected(&process);
+        }
+    }
+}

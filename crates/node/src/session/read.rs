@@ -1,0 +1,120 @@
+//! Getting blocks out: get, view, and what readers report.
+
+use super::{Answer, SEND_BUDGET, Session};
+use crate::counters::Counters;
+use crate::process::add;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tidepool_store::{Hold, Pool};
+use tidepool_transfer::conn::ConnError;
+use tidepool_transfer::tcp::serve::{BlockSource, HeldBlock, serve_get};
+use tidepool_types::{BlockId, ClientId, CopyName, Deadline};
+use tidepool_wire::message::{Get, Reason, Reply, SlotName, Touch, ViewOutcome};
+
+/// The pool as the sending side sees it.
+struct Source<'a> {
+    pool: &'a Arc<Pool>,
+    counters: &'a Counters,
+    reader: ClientId,
+}
+
+/// A block that is being sent.
+struct Sending(Hold);
+
+impl BlockSource for Source<'_> {
+    type Held = Sending;
+
+    fn hold(&self, id: &BlockId, copy: Option<CopyName>) -> Option<Sending> {
+        let hold = self.pool.hold(id, copy)?;
+        if hold.writer() != self.reader {
+            add(&self.counters.foreign_hits, 1);
+        }
+        Some(Sending(hold))
+    }
+
+    fn damaged(&self, id: &BlockId, copy: CopyName) {
+        self.pool.verify(id, copy);
+    }
+}
+
+// SAFETY: the hold keeps the block's run its own until it is dropped, and nobody writes to a sealed block.
+unsafe impl HeldBlock for Sending {
+    fn bytes(&self) -> (*const u8, u64) {
+        let bytes = self.0.bytes();
+        (bytes.as_ptr(), bytes.len() as u64)
+    }
+
+    fn checksums(&self) -> &[u32] {
+        self.0.checksums()
+    }
+
+    fn copy(&self) -> CopyName {
+        self.0.copy()
+    }
+
+    fn writer(&self) -> ClientId {
+        self.0.writer()
+    }
+}
+
+impl Session<'_> {
+    pub(super) fn get(&mut self, number: u64, get: &Get) -> Result<Answer, ConnError> {
+        let started = Instant::now();
+        let counters = &self.shared.counters;
+        let source = Source { pool: &self.shared.pool, counters, reader: self.client };
+        // A reader that stopped waiting must not keep blocks held.
+        let budget = Duration::from_millis(get.wait_millis.into()).min(SEND_BUDGET);
+        let served = serve_get(&mut self.connection, number, get, &source, Deadline::after(budget))?;
+        add(&counters.tcp_hits, served.hits);
+        add(&counters.misses_absent, served.misses);
+        add(&counters.misses_damaged, served.damaged);
+        add(&counters.tcp_bytes_out, served.bytes);
+        counters.get_latency.record(started.elapsed());
+        Ok(Answer::None)
+    }
+
+    pub(super) fn view(&self, ids: &[BlockId]) -> Answer {
+        let Some(process) = &self.process else {
+            let message = "views need a Unix socket and a process that the node can watch";
+            return Answer::Refuse(Reason::NotHere, message.to_owned());
+        };
+        let limit = self.shared.config.view_limit.0;
+        let one = |id: &BlockId| {
+            let Some(hold) = self.shared.pool.hold(id, None) else { return ViewOutcome::Miss };
+            let (offset, len) = (hold.offset(), hold.bytes().len() as u64);
+            match process.add_view(hold, limit) {
+                Ok(slot) => ViewOutcome::Pinned { slot, offset, len },
+                Err(_hold) => {
+                    add(&self.shared.counters.views_refused, 1);
+                    ViewOutcome::OverLimit
+                }
+            }
+        };
+        Answer::Reply(Reply::Views(ids.iter().map(one).collect()))
+    }
+
+    pub(super) fn unview(&self, slots: &[SlotName]) -> Answer {
+        if let Some(process) = &self.process {
+            slots.iter().for_each(|slot| process.drop_view(*slot));
+        }
+        Answer::None
+    }
+
+    pub(super) fn touch(&self, touch: &Touch) -> Answer {
+        let counters = &self.shared.counters;
+        self.shared.pool.touch(&touch.slots);
+        add(&counters.shm_hits, touch.hits);
+        add(&counters.foreign_hits, touch.foreign_hits);
+        add(&counters.shm_bytes, touch.bytes);
+        add(&counters.misses_race, touch.lost_races);
+        Answer::None
+    }
+
+    pub(super) fn verify(&self, copies: &[(BlockId, CopyName)]) -> Answer {
+        for (id, copy) in copies {
+            add(&self.shared.counters.corrupt_reports, 1);
+            self.shared.pool.verify(id, *copy);
+        }
+        Answer::None
+    }
+}

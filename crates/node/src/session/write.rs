@@ -1,0 +1,124 @@
+//! Putting blocks in: reserve, write, seal, abort.
+
+use super::{Answer, FRAME_BUDGET, Session};
+use crate::process::add;
+use crate::reservations::Open;
+use std::time::Duration;
+use tidepool_store::{NoRoom, Sealed};
+use tidepool_transfer::conn::ConnError;
+use tidepool_transfer::ops::Region;
+use tidepool_transfer::tcp::serve::recv_write;
+use tidepool_types::{BlockId, Deadline, Key, TenantSecret};
+use tidepool_wire::checksum::BlockChecksum;
+use tidepool_wire::message::{
+    Reason, Reply, Reserve, ReserveItem, ReserveOutcome, Seal, SealItem, SealOutcome, SlotName, Write,
+};
+
+impl Session<'_> {
+    pub(super) fn reserve(&mut self, reserve: &Reserve) -> Answer {
+        if reserve.mapped && self.process.is_none() {
+            let message = "mapped writes need a Unix socket and a process that the node can watch";
+            return Answer::Refuse(Reason::NotHere, message.to_owned());
+        }
+        let deadline = Deadline::after(Duration::from_millis(reserve.wait_millis.into()));
+        let mut taken = false;
+        let mut one = |item: &ReserveItem| {
+            // A batch waits for space only while it has none itself: what it already took may be what is in the way.
+            let deadline = if taken { Deadline::after(Duration::ZERO) } else { deadline };
+            let outcome = self.reserve_one(item, reserve.mapped, deadline);
+            taken |= matches!(outcome, Ok(ReserveOutcome::Taken { .. }));
+            outcome
+        };
+        let outcomes: Result<Vec<_>, String> = reserve.items.iter().map(&mut one).collect();
+        match outcomes {
+            Ok(outcomes) => Answer::Reply(Reply::Reserved(outcomes)),
+            Err(message) => Answer::Refuse(Reason::Invalid, message),
+        }
+    }
+
+    fn reserve_one(&mut self, item: &ReserveItem, mapped: bool, until: Deadline) -> Result<ReserveOutcome, String> {
+        let key = Key::new(&item.key).map_err(|error| error.to_string())?;
+        tidepool_types::check_block_len(item.len).map_err(|error| error.to_string())?;
+        let id = BlockId::derive(&TenantSecret::DEFAULT, key);
+        if let [Some((copy, _))] = self.shared.pool.confirm(&[id])[..] {
+            return Ok(ReserveOutcome::Held(copy));
+        }
+        let limit = self.shared.config.quarantine_limit.0;
+        if mapped && self.process.as_ref().is_none_or(|process| process.late_bytes() + item.len > limit.max(item.len)) {
+            return Ok(ReserveOutcome::UseSocket);
+        }
+        Ok(match self.shared.pool.reserve(key, id, item.len, self.client, until) {
+            Ok(reservation) => {
+                let offset = reservation.offset();
+                let slot = self.shared.reservations.add(Open::new(reservation, self.client, mapped));
+                self.mine.insert(slot);
+                ReserveOutcome::Taken { slot, offset }
+            }
+            Err(NoRoom::Full) => ReserveOutcome::NoSpace,
+            Err(NoRoom::TooLarge) => ReserveOutcome::TooLarge,
+        })
+    }
+
+    pub(super) fn write(&mut self, write: &Write, payload_len: u64) -> Result<Answer, ConnError> {
+        let until = Deadline::after(FRAME_BUDGET);
+        let (receiver, counters) = (self.connection.receiver(), &self.shared.counters);
+        let received = self.shared.reservations.with(write.slot, self.client, |open| {
+            let start = open.reservation.address(write.offset, payload_len).filter(|_| payload_len > 0)?;
+            let to = Region { start, len: payload_len as usize };
+            let checksum = BlockChecksum::new(open.id(), open.reservation.len());
+            // SAFETY: the bytes lie inside the reservation, which stays open while this runs; a second Write of the same
+            // bytes by the same client stores the same values.
+            let received = unsafe { recv_write(receiver, to, &checksum, write.offset, until) };
+            Some(received.map(|sums| open.note_received(write.offset, payload_len, &sums)))
+        });
+        match received {
+            Some(Some(Ok(()))) => {
+                add(&counters.socket_bytes_in, payload_len);
+                Ok(Answer::Reply(Reply::Written))
+            }
+            Some(Some(Err(error))) => Err(error),
+            Some(None) => Ok(Answer::Refuse(Reason::Invalid, "a write past the end of its reservation".to_owned())),
+            None => Ok(Answer::Refuse(Reason::Invalid, "a write to a reservation that is not open".to_owned())),
+        }
+    }
+
+    pub(super) fn seal(&mut self, seal: &Seal) -> Answer {
+        let until = Deadline::after(Duration::from_millis(seal.wait_millis.into()));
+        let mut last_change = 0;
+        let outcomes = seal.items.iter().map(|item| self.seal_one(item, until, &mut last_change)).collect();
+        if last_change > 0 && !self.shared.announcer.wait_announced(last_change, until) {
+            add(&self.shared.counters.unannounced, 1);
+        }
+        Answer::Reply(Reply::Sealed(outcomes))
+    }
+
+    fn seal_one(&mut self, item: &SealItem, until: Deadline, last_change: &mut u64) -> SealOutcome {
+        self.mine.remove(&item.slot);
+        let Some(open) = self.shared.reservations.take(item.slot, self.client, until) else {
+            return SealOutcome::Unknown;
+        };
+        if !open.matches(&item.checksums) {
+            add(&self.shared.counters.corrupt_writes, 1);
+            return SealOutcome::Corrupt;
+        }
+        let mapped = if open.mapped { open.reservation.len() } else { 0 };
+        match open.reservation.seal(&item.checksums) {
+            Ok(Sealed::New { copy, change }) => {
+                *last_change = change.max(*last_change);
+                add(&self.shared.counters.mapped_bytes_in, mapped);
+                SealOutcome::Sealed(copy)
+            }
+            Ok(Sealed::Held(copy)) => SealOutcome::Sealed(copy),
+            Err(_) => SealOutcome::Corrupt,
+        }
+    }
+
+    pub(super) fn abort(&mut self, slots: &[SlotName]) -> Answer {
+        for slot in slots {
+            self.mine.remove(slot);
+            // Dropped here: a client that aborts says that it no longer writes.
+            let _ = self.shared.reservations.take(*slot, self.client, Deadline::after(Duration::ZERO));
+        }
+        Answer::Reply(Reply::Done)
+    }
+}

@@ -1,0 +1,94 @@
+//! Bad input gets a clear error, and costs nobody else anything.
+
+mod common;
+
+use common::{content, eventually, soon, start, start_with};
+use std::io::{IoSlice, Read, Write as _};
+use std::net::TcpStream;
+use std::time::Duration;
+use tidepool_transfer::conn::{ConnError, Connection};
+use tidepool_types::{ClientId, Generation};
+use tidepool_wire::frame::{HEADER_LEN, encode_request};
+use tidepool_wire::message::{Hello, Reason, Request, Reserve, ReserveItem, SlotName, Write};
+
+/// Sends raw bytes and returns what comes back until the node closes.
+fn raw(address: std::net::SocketAddr, bytes: &[u8]) -> Vec<u8> {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    // The node may close before it has read everything.
+    let _ = stream.write_all(bytes);
+    let _ = stream.shutdown(std::net::Shutdown::Write);
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    answer
+}
+
+fn hello() -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode_request(1, &Request::Hello(Hello { client: ClientId(1), wants_memory: false }), 0, &mut bytes).unwrap();
+    bytes
+}
+
+#[test]
+fn broken_frames_end_their_own_connection_only() {
+    let node = start("broken");
+    let mut good = node.unix(1);
+    good.put(b"k", b"bytes");
+    let address = node.node.data_address();
+    let mut cases: Vec<Vec<u8>> = vec![
+        b"GET / HTTP/1.1\r\n\r\n".repeat(4),
+        vec![0; 4096],
+        vec![0xff; 4096],
+        hello()[..HEADER_LEN - 1].to_vec(),
+        hello()[..HEADER_LEN + 1].to_vec(),
+    ];
+    for (at, value) in [(4, 99), (5, 250), (16, 0xff), (19, 0xff), (24, 0xff), (28, 0x55)] {
+        let mut bytes = hello();
+        bytes[at] = value;
+        cases.push(bytes.clone());
+        // The same after a good handshake.
+        cases.push([hello(), bytes].concat());
+    }
+    for case in &cases {
+        let _ = raw(address, case);
+        assert_eq!(good.get(b"k"), Ok(b"bytes".to_vec()));
+        assert!(good.holds(b"k"), "the other connection is served");
+    }
+    eventually("every broken connection is gone", || node.metric("tidepool_node_connections") == 1);
+    assert_eq!(node.metric("tidepool_node_blocks"), 1);
+    assert_eq!(node.metric("tidepool_node_reserved"), 0);
+}
+
+#[test]
+fn impossible_requests_are_refused_and_the_connection_lives() {
+    let node = start("refused");
+    let mut client = node.tcp(1);
+    let refusal = |error: ConnError| match error {
+        ConnError::Refused(refusal) => refusal,
+        other => panic!("{other}"),
+    };
+    let slot = SlotName { slot: u32::MAX, generation: Generation(5) };
+    let write = Request::Write(Write { slot, offset: 0 });
+    let payload = content(b"k", 300_000);
+    let refused = refusal(client.connection.call(&write, &[IoSlice::new(&payload)], soon()).unwrap_err());
+    assert_eq!(refused.reason, Reason::Invalid);
+    let items = vec![ReserveItem { key: b"k".to_vec(), len: 1 }];
+    let mapped = Request::Reserve(Reserve { wait_millis: 1, mapped: true, items });
+    assert_eq!(refusal(client.call(&mapped).unwrap_err()).reason, Reason::NotHere);
+    assert_eq!(refusal(client.call(&Request::View(vec![])).unwrap_err()).reason, Reason::NotHere);
+    client.put(b"k", &payload);
+    assert!(client.holds(b"k"));
+}
+
+#[test]
+fn connections_past_the_limit_are_told_so() {
+    let node = start_with("limit", |config| config.max_connections = 2);
+    let (_one, _two) = (node.unix(1), node.tcp(2));
+    let hello = Hello { client: ClientId(3), wants_memory: true };
+    let error = Connection::connect_unix(node.node.socket_path(), hello, soon()).unwrap_err();
+    assert!(error.to_string().contains("2 connections"), "{error}");
+    drop(_one);
+    eventually("there is room again", || node.metric("tidepool_node_connections") == 1);
+    let _three = node.unix(3);
+    assert_eq!(node.metric("tidepool_node_connections_refused_total"), 1);
+}

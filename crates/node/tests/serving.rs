@@ -1,0 +1,155 @@
+//! What a node serves over its two sockets.
+
+mod common;
+
+use common::{content, eventually, id, read, soon, start, start_with};
+use tidepool_node::{Node, NodeConfig};
+use tidepool_transfer::conn::ConnError;
+use tidepool_transfer::tcp::{TcpConfig, TcpTransport};
+use tidepool_types::ClientId;
+use tidepool_wire::message::{
+    List, Pattern, Pull, PullOutcome, Reason, Reply, Request, ReserveOutcome, SealOutcome, ViewOutcome,
+};
+
+#[test]
+fn what_is_put_through_one_door_is_read_through_the_other() {
+    let node = start("doors");
+    let (mut local, mut remote) = (node.unix(1), node.tcp(2));
+    for len in [1, 4096, 131_072, 1 << 20] {
+        let (one, other) = (format!("local-{len}").into_bytes(), format!("remote-{len}").into_bytes());
+        local.put(&one, &content(&one, len));
+        remote.put(&other, &content(&other, len));
+        let mut tcp = TcpTransport::connect(
+            node.node.data_address(),
+            node.node.epoch(),
+            ClientId(3),
+            TcpConfig::default(),
+            soon(),
+        )
+        .unwrap();
+        for key in [&one, &other] {
+            assert_eq!(local.get(key), Ok(content(key, len)), "{len} through shared memory");
+            assert_eq!(read(&mut tcp, key), Ok(content(key, len)), "{len} through TCP");
+        }
+    }
+    assert_eq!(node.metric("tidepool_node_blocks"), 8);
+}
+
+#[test]
+fn a_key_that_is_held_is_not_reserved_again() {
+    let node = start("held");
+    let mut client = node.unix(1);
+    client.put(b"k", b"bytes");
+    assert!(matches!(client.reserve(b"k", 5), ReserveOutcome::Held(_)));
+    assert_eq!(client.reserve(b"too large", 1 << 29), ReserveOutcome::TooLarge);
+}
+
+#[test]
+fn bytes_that_do_not_match_their_checksums_are_never_sealed() {
+    let node = start("corrupt");
+    let mut remote = node.tcp(1);
+    let ReserveOutcome::Taken { slot, offset } = remote.reserve(b"k", 1000) else { panic!("there is space") };
+    let mut checksums = remote.fill(b"k", slot, offset, &[7; 1000]);
+    checksums[0] ^= 1;
+    assert_eq!(remote.seal(slot, checksums), SealOutcome::Corrupt);
+    assert!(!remote.holds(b"k"));
+    assert_eq!(node.metric("tidepool_node_corrupt_writes_total"), 1);
+    assert_eq!(node.metric("tidepool_node_reserved"), 0, "and the space is back");
+}
+
+#[test]
+fn a_view_pins_within_its_limit_and_is_let_go() {
+    let node = start_with("views", |config| config.view_limit.0 = 1500);
+    let mut client = node.unix(1);
+    client.put(b"a", &[1; 1000]);
+    client.put(b"b", &[2; 1000]);
+    let view = Request::View(vec![id(b"a"), id(b"b"), id(b"absent")]);
+    let Reply::Views(views) = client.call(&view).unwrap() else { panic!("not views") };
+    let ViewOutcome::Pinned { slot, len: 1000, .. } = views[0] else { panic!("{views:?}") };
+    assert_eq!(views[1..], [ViewOutcome::OverLimit, ViewOutcome::Miss]);
+    assert_eq!(node.metric("tidepool_node_view_bytes"), 1000);
+    assert!(client.connection.send_one_way(&Request::Unview(vec![slot])).unwrap());
+    eventually("the view is let go", || node.metric("tidepool_node_views") == 0);
+    assert_eq!(node.metric("tidepool_node_holds"), 0);
+}
+
+#[test]
+fn keys_are_listed_in_pages_and_removed_by_expression() {
+    let node = start("list");
+    let mut client = node.unix(1);
+    (0..25).for_each(|n| client.put(format!("key-{n:02}").as_bytes(), b"x"));
+    let (mut keys, mut cursor) = (Vec::new(), 0);
+    loop {
+        let list = List { pattern: Pattern::Regex("[02468]$".to_owned()), cursor, limit: 4 };
+        let Reply::Keys(page) = client.call(&Request::List(list)).unwrap() else { panic!("not keys") };
+        assert!(page.entries.len() <= 4);
+        keys.extend(page.entries.into_iter().map(|entry| String::from_utf8(entry.key).unwrap()));
+        match page.next {
+            Some(next) => cursor = next,
+            None => break,
+        }
+    }
+    keys.sort();
+    let even: Vec<_> = (0..25).step_by(2).map(|n| format!("key-{n:02}")).collect();
+    assert_eq!(keys, even);
+    let remove = |pattern| Request::RemoveMatching(pattern);
+    assert_eq!(client.call(&remove(Pattern::Regex("-1".to_owned()))).unwrap(), Reply::Count(10));
+    let bad = client.call(&remove(Pattern::Regex("(".to_owned()))).unwrap_err();
+    assert!(matches!(&bad, ConnError::Refused(refusal) if refusal.reason == Reason::Invalid), "{bad}");
+    assert_eq!(client.call(&remove(Pattern::All)).unwrap(), Reply::Count(15));
+}
+
+#[test]
+fn a_node_pulls_blocks_from_another_and_moves_them() {
+    let (source, target) = (start("source"), start("target"));
+    let mut client = source.unix(1);
+    let bytes = content(b"k", 3 << 20);
+    client.put(b"k", &bytes);
+    let pull = |remove_source, epoch| {
+        let keys = vec![b"k".to_vec(), b"absent".to_vec()];
+        let source = source.node.data_address().to_string();
+        Request::Pull(Pull { wait_millis: 5000, source, epoch, remove_source, keys })
+    };
+    let mut other = target.unix(1);
+    let wrong = pull(false, tidepool_types::Epoch(1));
+    assert_eq!(other.call(&wrong).unwrap(), Reply::Pulled(vec![PullOutcome::Unavailable; 2]));
+    let copy = pull(false, source.node.epoch());
+    let outcome = Reply::Pulled(vec![PullOutcome::Copied, PullOutcome::Missing]);
+    assert_eq!(other.call(&copy).unwrap(), outcome);
+    assert_eq!(other.get(b"k"), Ok(bytes.clone()));
+    assert!(client.holds(b"k"));
+    let outcome = Reply::Pulled(vec![PullOutcome::Held, PullOutcome::Missing]);
+    assert_eq!(other.call(&pull(true, source.node.epoch())).unwrap(), outcome);
+    assert!(!client.holds(b"k"), "a move leaves nothing at the source");
+    assert_eq!(other.get(b"k"), Ok(bytes));
+}
+
+#[test]
+fn the_scrubber_finds_a_flipped_byte_without_a_reader() {
+    let node = start_with("scrub", |config| config.scrub_rate.0 = 1 << 30);
+    let mut client = node.unix(1);
+    client.put(b"k", &[0xab; 50_000]);
+    let slab = node.dir.path().join("scrub.slab");
+    let bytes = std::fs::read(&slab).unwrap();
+    let at = bytes.windows(64).position(|window| window == [0xab; 64]).unwrap() + 30_000;
+    use std::os::unix::fs::FileExt;
+    std::fs::OpenOptions::new().write(true).open(&slab).unwrap().write_at(&[0xaa], at as u64).unwrap();
+    eventually("the block is quarantined", || node.metric("tidepool_node_damaged_total") == 1);
+    assert!(!client.holds(b"k"));
+}
+
+#[test]
+fn what_cannot_be_listened_on_is_a_clear_error() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let config = |listen: &str| NodeConfig {
+        dir: dir.path().to_owned(),
+        data_listen: listen.to_owned(),
+        ..NodeConfig::small("port")
+    };
+    let error = Node::start(config(&address)).err().expect("the port is in use").to_string();
+    assert!(error.contains("data-listen") && error.contains(&address) && error.contains("in use"), "{error}");
+    assert!(Node::start(config("nonsense")).is_err());
+    assert!(Node::start(config("127.0.0.1:0")).is_ok(), "a failed start leaves nothing in the way");
+}

@@ -1,0 +1,247 @@
+//! The promises that every transport makes, as checks that its tests run.
+//!
+//! A transport's test implements [`Peer`] and calls [`check_all`]. Checks panic with what they found.
+
+use crate::memory::MemoryNode;
+use crate::ops::{Completion, Destination, Done, Failure, Op, ReadOp, Region, Regions, WriteOp};
+use crate::testing::{block_bytes, block_id};
+use crate::transport::{Health, Transport};
+use std::time::Duration;
+use tidepool_types::{CHUNK_LEN, Deadline};
+use tidepool_wire::checksum::BlockChecksum;
+
+/// Sizes around every boundary that matters, and one that is read in slices.
+const SIZES: [usize; 10] = [1, 17, 4096, 65_537, 131_071, 131_072, 131_073, 1 << 20, (2 << 20) + 17, (9 << 20) + 5];
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A node to check a transport against.
+pub trait Peer {
+    /// What the node holds.
+    fn node(&self) -> &MemoryNode;
+
+    /// A new transport to it.
+    fn transport(&self) -> Box<dyn Transport>;
+}
+
+/// Runs every check.
+///
+/// # Panics
+/// If the transport breaks a promise.
+pub fn check_all(peer: &dyn Peer) {
+    reads_bring_the_bytes_of_blocks_of_every_size(peer);
+    ranges_bring_just_the_range(peer);
+    bytes_land_only_where_asked(peer, 0x5eed);
+    what_cannot_be_read_says_why(peer);
+    a_named_copy_is_read_or_missed(peer);
+    a_damaged_block_is_corrupt_and_reported(peer);
+    a_completed_write_is_applied_and_its_checksums_fit(peer);
+    a_passed_deadline_is_a_time_out(peer);
+    nothing_under_way_is_nothing_to_wait_for(peer);
+    many_small_blocks_come_in_one_batch(peer);
+}
+
+/// A read of all of block `number`.
+#[must_use]
+pub fn read(number: u64, destination: Destination) -> ReadOp {
+    ReadOp { token: number, id: block_id(number), copy: None, offset: 0, len: None, destination }
+}
+
+/// Submits `ops` and waits until all have completed; in order of their tokens.
+///
+/// # Panics
+/// If one is refused or does not complete.
+pub fn run(transport: &mut dyn Transport, ops: Vec<Op>) -> Vec<Completion> {
+    let (count, deadline) = (ops.len(), Deadline::after(PATIENCE));
+    assert!(transport.submit(ops, deadline).iter().all(Result::is_ok), "refused");
+    collect(transport, count)
+}
+
+/// Waits for `count` completions; in order of their tokens.
+///
+/// # Panics
+/// If they do not come.
+pub fn collect(transport: &mut dyn Transport, count: usize) -> Vec<Completion> {
+    let (mut done, until) = (Vec::new(), Deadline::after(2 * PATIENCE));
+    while done.len() < count {
+        assert!(transport.poll(&mut done, until) > 0, "{} of {count} operations completed", done.len());
+    }
+    assert_eq!(done.len(), count, "more completions than operations");
+    done.sort_by_key(|completion| completion.token);
+    done
+}
+
+fn allocated(completion: Completion) -> Vec<u8> {
+    match completion.outcome {
+        Ok(Done::Read { data: Some(data), bytes, .. }) => {
+            assert_eq!(data.len() as u64, bytes);
+            data
+        }
+        other => panic!("operation {}: {other:?}", completion.token),
+    }
+}
+
+fn failure(transport: &mut dyn Transport, op: ReadOp) -> Failure {
+    let completion = run(transport, vec![Op::Read(op)]).remove(0);
+    completion.outcome.expect_err("this read cannot succeed")
+}
+
+fn reads_bring_the_bytes_of_blocks_of_every_size(peer: &dyn Peer) {
+    let mut transport = peer.transport();
+    let sizes = || (0u64..).zip(SIZES);
+    for (number, len) in sizes() {
+        peer.node().put(block_id(number), block_bytes(number, len));
+    }
+    let ops = sizes().map(|(number, _)| Op::Read(read(number, Destination::Allocate))).collect();
+    for (completion, (number, len)) in run(&mut *transport, ops).into_iter().zip(sizes()) {
+        assert!(allocated(completion) == block_bytes(number, len), "block of {len} bytes");
+    }
+    assert_ne!(transport.health(), Health::Down);
+}
+
+fn ranges_bring_just_the_range(peer: &dyn Peer) {
+    let (len, chunk) = ((9 << 20) + 5, CHUNK_LEN);
+    peer.node().put(block_id(100), block_bytes(100, len));
+    let whole = block_bytes(100, len);
+    let mut transport = peer.transport();
+    let ranges = [(0, 1), (chunk - 1, 2), (chunk, chunk), (5, 3 * chunk), (len as u64 - 1, 1), (77, (8 << 20) + 1)];
+    for (offset, wanted) in ranges {
+        let op = ReadOp { offset, len: Some(wanted), ..read(100, Destination::Allocate) };
+        let data = allocated(run(&mut *transport, vec![Op::Read(op)]).remove(0));
+        assert!(data == whole[offset as usize..(offset + wanted) as usize], "{wanted} bytes at {offset}");
+    }
+    let rest = ReadOp { offset: 1 << 20, ..read(100, Destination::Allocate) };
+    assert!(allocated(run(&mut *transport, vec![Op::Read(rest)]).remove(0)) == whole[1 << 20..]);
+}
+
+/// Random scattered destinations in one large buffer of canaries; every byte outside them must stay.
+fn bytes_land_only_where_asked(peer: &dyn Peer, seed: u64) {
+    let mut transport = peer.transport();
+    let mut random = Random(seed);
+    for round in 0..12 {
+        let blocks: Vec<usize> = (0..12).map(|_| random.below([60, 5_000, 300_000, 5 << 20][round % 4]) + 1).collect();
+        let mut buffer = vec![0xa5; blocks.iter().sum::<usize>() * 2 + (1 << 20)];
+        let mut expected = buffer.clone();
+        let (mut at, mut ops) = (0, Vec::new());
+        for (number, len) in (0u64..).zip(&blocks) {
+            let bytes = block_bytes(number + 500, *len);
+            peer.node().put(block_id(number + 500), bytes.clone());
+            let (mut left, mut regions) = (&bytes[..], Vec::new());
+            while !left.is_empty() {
+                at += random.below(40);
+                let piece = left.len().min(random.below(len / 3 + 2) + 1);
+                expected[at..at + piece].copy_from_slice(&left[..piece]);
+                regions.push(Region::of_mut(&mut buffer[at..at + piece]));
+                (left, at) = (&left[piece..], at + piece);
+            }
+            ops.push(Op::Read(read(number + 500, Destination::Into(Regions::Many(regions)))));
+        }
+        for completion in run(&mut *transport, ops) {
+            assert!(completion.outcome.is_ok(), "seed {seed:#x} round {round}: {completion:?}");
+        }
+        assert!(buffer == expected, "seed {seed:#x} round {round}: bytes landed elsewhere");
+    }
+}
+
+fn what_cannot_be_read_says_why(peer: &dyn Peer) {
+    peer.node().put(block_id(200), block_bytes(200, 1000));
+    let mut transport = peer.transport();
+    let block_len = 1000;
+    assert_eq!(failure(&mut *transport, read(201, Destination::Allocate)), Failure::Miss);
+    for (offset, len) in [(1000, None), (0, Some(1001)), (999, Some(2)), (5, Some(0)), (u64::MAX - 1, Some(1))] {
+        let op = ReadOp { offset, len, ..read(200, Destination::Allocate) };
+        assert_eq!(failure(&mut *transport, op), Failure::BadRange { block_len }, "{len:?} bytes at {offset}");
+    }
+    let mut short = vec![0; 999];
+    let destination = Destination::Into(Regions::One(Region::of_mut(&mut short)));
+    assert_eq!(failure(&mut *transport, read(200, destination)), Failure::TooSmall { block_len });
+    assert!(short.iter().all(|byte| *byte == 0), "a refused destination was written to");
+}
+
+fn a_named_copy_is_read_or_missed(peer: &dyn Peer) {
+    let old = peer.node().put(block_id(300), block_bytes(300, 70_000));
+    let new = peer.node().put(block_id(300), block_bytes(301, 70_000));
+    let mut transport = peer.transport();
+    let named = |copy| ReadOp { copy: Some(copy), ..read(300, Destination::Allocate) };
+    assert_eq!(failure(&mut *transport, named(old)), Failure::Miss);
+    let data = allocated(run(&mut *transport, vec![Op::Read(named(new))]).remove(0));
+    assert!(data == block_bytes(301, 70_000));
+}
+
+fn a_damaged_block_is_corrupt_and_reported(peer: &dyn Peer) {
+    for (number, len, at) in [(400, 4096, 0), (401, 300_000, 299_999), (402, (9 << 20) + 5, 5 << 20)] {
+        let copy = peer.node().put(block_id(number), block_bytes(number, len));
+        peer.node().damage(&block_id(number), at);
+        let mut transport = peer.transport();
+        assert_eq!(failure(&mut *transport, read(number, Destination::Allocate)), Failure::Corrupt(copy));
+        let until = Deadline::after(PATIENCE);
+        while !peer.node().reports().contains(&(block_id(number), copy)) {
+            assert!(!until.has_passed(), "the owner was not told of block {number}");
+            std::thread::yield_now();
+        }
+    }
+}
+
+fn a_completed_write_is_applied_and_its_checksums_fit(peer: &dyn Peer) {
+    let mut transport = peer.transport();
+    for (number, len) in (600u64..).zip(SIZES) {
+        let (id, mut bytes) = (block_id(number), block_bytes(number, len));
+        let slot = peer.node().reserve(id, len);
+        let (head, tail) = bytes.split_at_mut(len / 3);
+        let source = Regions::Many(vec![Region::of_mut(head), Region::of_mut(tail)]);
+        let op = WriteOp { token: number, id, slot, slab_offset: 0, source };
+        let completion = run(&mut *transport, vec![Op::Write(op)]).remove(0);
+        let Ok(Done::Written { checksums }) = completion.outcome else { panic!("{completion:?}") };
+        assert!(peer.node().written(&slot).as_ref() == Some(&bytes), "write of {len} bytes");
+        assert!(BlockChecksum::new(id, len as u64).verify(0, &bytes, &checksums).is_ok(), "write of {len} bytes");
+    }
+    let slot = tidepool_wire::message::SlotName { slot: 9, generation: tidepool_types::Generation(u64::MAX) };
+    let source = Regions::One(Region::of(b"nowhere"));
+    let op = WriteOp { token: 1, id: block_id(1), slot, slab_offset: 0, source };
+    let completion = run(&mut *transport, vec![Op::Write(op)]).remove(0);
+    assert_eq!(completion.outcome.expect_err("there is no such reservation"), Failure::Unavailable);
+}
+
+fn a_passed_deadline_is_a_time_out(peer: &dyn Peer) {
+    peer.node().put(block_id(700), block_bytes(700, 100));
+    let mut transport = peer.transport();
+    let op = Op::Read(read(700, Destination::Allocate));
+    assert!(transport.submit(vec![op], Deadline::after(Duration::ZERO))[0].is_ok());
+    let completion = collect(&mut *transport, 1).remove(0);
+    assert_eq!(completion.outcome.expect_err("the deadline had passed"), Failure::TimedOut);
+}
+
+fn nothing_under_way_is_nothing_to_wait_for(peer: &dyn Peer) {
+    let mut done = Vec::new();
+    assert_eq!(peer.transport().poll(&mut done, Deadline::after(Duration::from_secs(3600))), 0);
+}
+
+fn many_small_blocks_come_in_one_batch(peer: &dyn Peer) {
+    let count = 2000;
+    for number in 0..count {
+        if number % 7 != 0 {
+            peer.node().put(block_id(1000 + number), block_bytes(number, 100 + number as usize));
+        }
+    }
+    let mut transport = peer.transport();
+    let ops = (0..count).map(|number| Op::Read(read(1000 + number, Destination::Allocate))).collect();
+    for (number, completion) in (0..).zip(run(&mut *transport, ops)) {
+        assert_eq!(completion.token, 1000 + number);
+        match number % 7 {
+            0 => assert!(matches!(completion.outcome, Err(Failure::Miss)), "{completion:?}"),
+            _ => assert!(allocated(completion) == block_bytes(number, 100 + number as usize), "block {number}"),
+        }
+    }
+}
+
+/// SplitMix64: a seed means the same layouts everywhere.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut word = self.0;
+        word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((word ^ word >> 31) % bound as u64) as usize
+    }
+}

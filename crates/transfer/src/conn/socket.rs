@@ -1,0 +1,179 @@
+//! A stream socket whose every wait ends at a deadline.
+//!
+//! The socket stays in blocking mode with a short time-out of its own ([`TICK`]), so that a busy connection costs one
+//! system call per piece; between pieces the deadline is checked, which a peer that trickles bytes cannot extend. Near
+//! the deadline, and while a connection idles, the wait is a `poll` with the exact time left instead.
+
+use super::ConnError;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown,
+    recvmsg, sendmsg, shutdown,
+};
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tidepool_types::Deadline;
+
+/// The longest a single system call blocks.
+const TICK: Duration = Duration::from_millis(50);
+/// The most pieces the kernel takes in one call.
+const MAX_PIECES: usize = 1024;
+/// The most descriptors that travel with one frame.
+pub const MAX_FDS: usize = 8;
+
+/// A connected stream socket, shared by the two halves of a connection.
+#[derive(Debug)]
+pub struct Socket {
+    fd: OwnedFd,
+    /// Set once and for all when the stream may be out of step; checked before every use.
+    closed: AtomicBool,
+}
+
+impl Socket {
+    /// Takes over a connected socket.
+    pub(super) fn new(fd: OwnedFd) -> Result<Self, ConnError> {
+        rustix::io::ioctl_fionbio(&fd, false)?;
+        set_socket_timeout(&fd, Timeout::Recv, Some(TICK))?;
+        set_socket_timeout(&fd, Timeout::Send, Some(TICK))?;
+        Ok(Self { fd, closed: AtomicBool::new(false) })
+    }
+
+    /// Ends the connection for both sides, also under a thread that waits on it. May be called from any thread.
+    pub fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        // It fails only where the peer has closed first.
+        let _ = shutdown(&self.fd, Shutdown::Both);
+    }
+
+    /// Whether this side has closed the connection.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    fn check_open(&self) -> Result<(), ConnError> {
+        if self.is_closed() { Err(ConnError::Closed) } else { Ok(()) }
+    }
+
+    fn wait(&self, events: PollFlags, until: Deadline) -> Result<(), ConnError> {
+        loop {
+            let left = until.remaining();
+            let timeout = Timespec { tv_sec: left.as_secs().min(1 << 30) as i64, tv_nsec: left.subsec_nanos().into() };
+            match poll(&mut [PollFd::new(&self.fd, events)], Some(&timeout)) {
+                Ok(0) if left.is_zero() => return Err(ConnError::TimedOut),
+                Ok(0) | Err(Errno::INTR) => {}
+                Ok(_) => return Ok(()),
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+
+    /// Receives at least one byte into `pieces`, and any descriptors that come along into `fds`.
+    pub(super) fn recv(
+        &self,
+        pieces: &mut [IoSliceMut<'_>],
+        mut fds: Option<&mut Vec<OwnedFd>>,
+        until: Deadline,
+    ) -> Result<usize, ConnError> {
+        let count = pieces.len().min(MAX_PIECES);
+        let pieces = &mut pieces[..count];
+        let mut blocking = true;
+        loop {
+            self.check_open()?;
+            let left = until.remaining();
+            blocking &= left >= TICK;
+            if !blocking {
+                self.wait(PollFlags::IN, until)?;
+            }
+            let flags = if blocking { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
+            match self.recv_once(pieces, fds.as_deref_mut(), flags) {
+                Ok(0) => return Err(ConnError::Closed),
+                Ok(bytes) => return Ok(bytes),
+                // A whole tick of silence: from here on sleep until the deadline instead of waking at every tick.
+                Err(Errno::AGAIN) => blocking = false,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+
+    fn recv_once(
+        &self,
+        pieces: &mut [IoSliceMut<'_>],
+        fds: Option<&mut Vec<OwnedFd>>,
+        flags: RecvFlags,
+    ) -> Result<usize, Errno> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+        let flags = flags | RecvFlags::CMSG_CLOEXEC;
+        let Some(fds) = fds else {
+            // Without room for descriptors the kernel drops those that a peer sends uninvited.
+            return Ok(recvmsg(&self.fd, pieces, &mut RecvAncillaryBuffer::default(), flags)?.bytes);
+        };
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let received = recvmsg(&self.fd, pieces, &mut control, flags)?;
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(rights) = message {
+                fds.extend(rights);
+            }
+        }
+        Ok(received.bytes)
+    }
+
+    /// Sends all of `pieces`; `fds` travel with the first byte. After an error the stream may end inside a frame: the
+    /// caller closes it.
+    pub(super) fn send_all(
+        &self,
+        mut pieces: &mut [IoSlice<'_>],
+        fds: &[BorrowedFd<'_>],
+        until: Deadline,
+    ) -> Result<(), ConnError> {
+        let mut fds = fds;
+        IoSlice::advance_slices(&mut pieces, 0);
+        while !pieces.is_empty() {
+            self.check_open()?;
+            let near = until.remaining() < TICK;
+            if near {
+                self.wait(PollFlags::OUT, until)?;
+            }
+            let flags = if near { SendFlags::DONTWAIT } else { SendFlags::empty() };
+            match self.send_once(pieces, fds, flags) {
+                Ok(sent) => {
+                    IoSlice::advance_slices(&mut pieces, sent);
+                    fds = &[];
+                }
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends what fits without waiting; zero when nothing does.
+    pub(super) fn send_now(&self, bytes: &[u8]) -> Result<usize, ConnError> {
+        self.check_open()?;
+        match self.send_once(&[IoSlice::new(bytes)], &[], SendFlags::DONTWAIT) {
+            Err(Errno::AGAIN | Errno::INTR) => Ok(0),
+            other => Ok(other?),
+        }
+    }
+
+    fn send_once(&self, pieces: &[IoSlice<'_>], fds: &[BorrowedFd<'_>], flags: SendFlags) -> Result<usize, Errno> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
+            return Err(Errno::INVAL);
+        }
+        sendmsg(&self.fd, &pieces[..pieces.len().min(MAX_PIECES)], &mut control, flags | SendFlags::NOSIGNAL)
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}

@@ -1,0 +1,64 @@
+//! Copying a block and making its checksums in one pass over memory.
+
+use super::stream;
+use crate::regions::{Cursor, for_each_pair};
+use tidepool_types::{CHUNK_LEN, chunk_count};
+use tidepool_wire::checksum::BlockChecksum;
+
+/// Bytes that are summed and then copied: the sum pulls them into the first two cache levels, where the copy finds them.
+const STEP: usize = 32 << 10;
+
+/// Copies `len` bytes of a block and puts the checksums of their chunks into `out`. The bytes are the block's from chunk
+/// `first_chunk` on, and end at a chunk boundary or at the block's end. The cursors advance by `len`.
+///
+/// # Panics
+/// If `out` does not have one place per chunk.
+///
+/// # Safety
+/// Both cursors must have `len` bytes left. The destination must be writable and unshared, the source readable, and the two
+/// must not overlap. The source must not change meanwhile: the checksums are those of bytes that the caller vouches for.
+pub unsafe fn copy_and_checksum(
+    to: &mut Cursor<'_>,
+    from: &mut Cursor<'_>,
+    len: u64,
+    checksum: &BlockChecksum,
+    first_chunk: u64,
+    out: &mut [u32],
+) {
+    assert_eq!(out.len() as u64, chunk_count(len), "one checksum per chunk");
+    // SAFETY: passed on from the caller.
+    unsafe { copy_chunks(to, from, len, checksum, first_chunk, out) };
+    stream::fence();
+}
+
+/// [`copy_and_checksum`] without the fence.
+///
+/// # Safety
+/// As for [`copy_and_checksum`].
+pub(super) unsafe fn copy_chunks(
+    to: &mut Cursor<'_>,
+    from: &mut Cursor<'_>,
+    len: u64,
+    checksum: &BlockChecksum,
+    first_chunk: u64,
+    out: &mut [u32],
+) {
+    let mut left = len;
+    for (number, out) in (first_chunk..).zip(out) {
+        let mut running = checksum.start_chunk(number);
+        let mut in_chunk = left.min(CHUNK_LEN) as usize;
+        left -= in_chunk as u64;
+        while in_chunk > 0 {
+            let step = in_chunk.min(STEP);
+            for_each_pair(to, from, step, |to, from, len| {
+                // SAFETY: the caller promised a stable, readable source and an unshared destination apart from it.
+                unsafe {
+                    running.update(std::slice::from_raw_parts(from, len));
+                    stream::copy(to, from, len);
+                }
+            });
+            in_chunk -= step;
+        }
+        *out = running.finish();
+    }
+}

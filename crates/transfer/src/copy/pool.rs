@@ -1,0 +1,308 @@
+//! A few threads that share large copies.
+//!
+//! [`CopyPool::run`] cuts a batch of jobs into pieces at chunk boundaries; the caller and the helpers claim pieces until
+//! none is left. The pool serves one batch at a time and queues nothing: a caller that finds it busy, or whose batch is
+//! small, copies alone. Idle helpers spin for a moment, since batches come in bursts, and then sleep.
+
+use super::{checksummed, copy_scattered, stream};
+use crate::ops::Regions;
+use crate::regions::for_each_pair;
+use parking_lot::{Condvar, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use tidepool_types::{CHUNK_LEN, chunk_count};
+use tidepool_wire::checksum::BlockChecksum;
+
+/// Batches of fewer bytes are copied by the caller alone: waking a helper costs about as much as they do.
+const SHARED_MIN: u64 = 1 << 20;
+/// Bounds of a piece: large enough to be claimed rarely, small enough that the threads finish together.
+const PIECE: std::ops::RangeInclusive<u64> = CHUNK_LEN..=8 * CHUNK_LEN;
+/// How often an idle thread looks before it sleeps: some ten microseconds.
+const SPINS: u32 = 400;
+
+/// One copy of a batch: `len` bytes from one scattered place to another.
+#[derive(Debug)]
+pub struct CopyJob<'a> {
+    /// Where the bytes go; at least `len` of them.
+    pub to: Regions,
+    /// Where they come from; at least `len` of them.
+    pub from: Regions,
+    /// Bytes to copy.
+    pub len: u64,
+    /// For a whole block that is being written: its checksums, made on the way. The source must then be stable.
+    pub checksums: Option<ChecksumsInto<'a>>,
+}
+
+/// Where a job's checksums go.
+#[derive(Debug)]
+pub struct ChecksumsInto<'a> {
+    /// The block's checksum.
+    pub checksum: BlockChecksum,
+    /// One place per chunk of the block.
+    pub out: &'a mut [u32],
+}
+
+/// Threads that share large copies. Dropping it ends them.
+#[derive(Debug)]
+pub struct CopyPool {
+    shared: Arc<Shared>,
+    helpers: Vec<JoinHandle<()>>,
+    /// Held by the caller whose batch is being copied; others copy alone.
+    turn: Mutex<()>,
+}
+
+impl CopyPool {
+    /// A pool with `helpers` threads beside the caller's own; zero is allowed.
+    #[must_use]
+    pub fn new(helpers: usize) -> Self {
+        let shared = Arc::new(Shared::default());
+        let spawn = |number| {
+            let shared = Arc::clone(&shared);
+            std::thread::Builder::new().name(format!("copy-{number}")).spawn(move || shared.help()).ok()
+        };
+        // A thread that cannot be had costs speed, not correctness.
+        let helpers = (0..helpers).map_while(spawn).collect();
+        Self { shared, helpers, turn: Mutex::new(()) }
+    }
+
+    /// As many helpers as pay: with the caller one thread per core, at most four, which saturate one socket's memory.
+    #[must_use]
+    pub fn with_default_helpers() -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Self::new(cores.min(4) - 1)
+    }
+
+    /// Copies all of `jobs` and returns when every byte is in place and ordered before the caller's later stores.
+    ///
+    /// # Panics
+    /// If a job's places are shorter than its length, or its checksums are not as many as its chunks.
+    ///
+    /// # Safety
+    /// For each job both places must be valid for its length, the destination unshared and overlapping no source. Without
+    /// checksums the source may change meanwhile (see [`super`]); with them it must not.
+    pub unsafe fn run(&self, jobs: &mut [CopyJob<'_>]) {
+        let total = jobs.iter().map(|job| job.len).sum();
+        let tasks: Vec<Task<'_>> = jobs.iter_mut().map(Task::new).collect();
+        let alone = total < SHARED_MIN || self.helpers.is_empty();
+        match if alone { None } else { self.turn.try_lock() } {
+            Some(_turn) => {
+                let batch = Batch::new(&tasks, total, self.helpers.len() as u64 + 1);
+                self.shared.copy_together(&batch);
+            }
+            None => tasks.iter().for_each(|task| task.copy(0, task.len, total >= super::STREAMING_MIN as u64)),
+        }
+        stream::fence();
+    }
+}
+
+impl Drop for CopyPool {
+    fn drop(&mut self) {
+        let mut state = self.shared.state.lock();
+        state.stop = true;
+        self.shared.number.fetch_add(1, Ordering::Release);
+        drop(state);
+        self.shared.wake.notify_all();
+        for helper in self.helpers.drain(..) {
+            // A helper has nothing that can panic; if it did, there is nothing left to tidy.
+            let _ = helper.join();
+        }
+    }
+}
+
+/// A job as the threads see it.
+struct Task<'a> {
+    to: &'a Regions,
+    from: &'a Regions,
+    len: u64,
+    checksums: Option<(&'a BlockChecksum, *mut u32)>,
+}
+
+// SAFETY: a task is addresses, a length and a checksum's seed. The caller of `run` promised memory that any thread may
+// use; `run` keeps it borrowed until all threads are done, and each piece writes its own bytes and checksums only.
+unsafe impl Sync for Task<'_> {}
+
+impl<'a> Task<'a> {
+    fn new(job: &'a mut CopyJob<'_>) -> Self {
+        assert!(job.to.total() >= job.len && job.from.total() >= job.len, "a copy job is longer than its memory");
+        let checksums = job.checksums.as_mut().map(|into| {
+            assert_eq!(into.out.len() as u64, chunk_count(job.len), "one checksum per chunk");
+            (&into.checksum, into.out.as_mut_ptr())
+        });
+        Self { to: &job.to, from: &job.from, len: job.len, checksums }
+    }
+
+    /// Copies `len` bytes at `start`, which is a multiple of the chunk length. Not fenced.
+    fn copy(&self, start: u64, len: u64, streaming: bool) {
+        let (mut to, mut from) = (self.to.cursor_at(start), self.from.cursor_at(start));
+        // SAFETY: whoever called `run` promised both places for the whole job, of which this is a part that no other thread
+        // has; the checksums written are those of this part's chunks, inside the job's slice (checked in `new`).
+        unsafe {
+            match self.checksums {
+                Some((checksum, out)) => {
+                    let first = start / CHUNK_LEN;
+                    let out = std::slice::from_raw_parts_mut(out.add(first as usize), chunk_count(len) as usize);
+                    checksummed::copy_chunks(&mut to, &mut from, len, checksum, first, out);
+                }
+                None if streaming => for_each_pair(&mut to, &mut from, len as usize, |to, from, len| stream::copy(to, from, len)),
+                None => copy_scattered(&mut to, &mut from, len as usize),
+            }
+        }
+    }
+}
+
+/// A run of bytes that one thread copies: from `start` of task `task` on, over as many tasks as `len` covers.
+struct Piece {
+    task: usize,
+    start: u64,
+    len: u64,
+}
+
+/// Tasks cut into pieces, and the next piece to claim.
+struct Batch<'a> {
+    tasks: &'a [Task<'a>],
+    pieces: Vec<Piece>,
+    next: AtomicUsize,
+}
+
+impl<'a> Batch<'a> {
+    fn new(tasks: &'a [Task<'a>], total: u64, threads: u64) -> Self {
+        let target = (total / (threads * 4)).clamp(*PIECE.start(), *PIECE.end()) / CHUNK_LEN * CHUNK_LEN;
+        Self { tasks, pieces: cut(tasks, target), next: AtomicUsize::new(0) }
+    }
+
+    /// Copies pieces until none is left to claim.
+    fn work(&self) {
+        while let Some(piece) = self.pieces.get(self.next.fetch_add(1, Ordering::Relaxed)) {
+            let (mut start, mut left) = (piece.start, piece.len);
+            for task in &self.tasks[piece.task..] {
+                let len = left.min(task.len - start);
+                task.copy(start, len, true);
+                (start, left) = (0, left - len);
+                if left == 0 {
+                    break;
+                }
+            }
+        }
+        // Each thread orders its own stores before it reports that it is done.
+        stream::fence();
+    }
+}
+
+/// Cuts tasks into pieces of about `target` bytes; a cut inside a task is at a multiple of the chunk length.
+fn cut(tasks: &[Task<'_>], target: u64) -> Vec<Piece> {
+    let mut pieces = Vec::new();
+    let mut open = Piece { task: 0, start: 0, len: 0 };
+    for (number, task) in tasks.iter().enumerate() {
+        let mut start = 0;
+        while start < task.len {
+            if open.len == 0 {
+                open = Piece { task: number, start, len: 0 };
+            }
+            // What is left of the piece, rounded up so that a cut stays on a chunk boundary.
+            let len = (target - open.len).next_multiple_of(CHUNK_LEN).min(task.len - start);
+            open.len += len;
+            start += len;
+            if open.len >= target {
+                pieces.push(std::mem::replace(&mut open, Piece { task: 0, start: 0, len: 0 }));
+            }
+        }
+    }
+    if open.len > 0 {
+        pieces.push(open);
+    }
+    pieces
+}
+
+/// What the caller and the helpers meet over.
+#[derive(Debug, Default)]
+struct Shared {
+    /// Short sections only: handing a batch over and counting who works on it.
+    state: Mutex<State>,
+    wake: Condvar,
+    finished: Condvar,
+    /// The latest batch's number, so that helpers can spin without the lock.
+    number: AtomicU64,
+    /// Helpers inside the batch, readable without the lock; changed only under it.
+    inside: AtomicUsize,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The batch that may be joined; the caller takes it back before it returns.
+    batch: Option<BatchPointer>,
+    stop: bool,
+}
+
+/// A batch on its caller's stack.
+#[derive(Debug, Clone, Copy)]
+struct BatchPointer(*const Batch<'static>);
+
+// SAFETY: the batch is shared memory for its threads (see `Task`), and `copy_together` keeps it alive while anyone is inside.
+unsafe impl Send for BatchPointer {}
+
+impl Shared {
+    /// Publishes a batch, works on it, and returns once it is done and no helper can reach it any more.
+    fn copy_together(&self, batch: &Batch<'_>) {
+        let pointer = std::ptr::from_ref(batch).cast::<Batch<'static>>();
+        let mut state = self.state.lock();
+        state.batch = Some(BatchPointer(pointer));
+        // Under the lock: a helper that has just looked and is about to sleep must not miss it.
+        self.number.fetch_add(1, Ordering::Release);
+        drop(state);
+        let leave = Leave(self);
+        self.wake.notify_all();
+        batch.work();
+        drop(leave);
+    }
+
+    /// A helper's life: join each batch that is offered, until told to stop.
+    fn help(&self) {
+        let mut seen = 0;
+        loop {
+            for _ in 0..SPINS {
+                if self.number.load(Ordering::Acquire) != seen {
+                    break;
+                }
+                std::hint::spin_loop();
+            }
+            let mut state = self.state.lock();
+            while self.number.load(Ordering::Acquire) == seen {
+                self.wake.wait(&mut state);
+            }
+            if state.stop {
+                return;
+            }
+            seen = self.number.load(Ordering::Acquire);
+            let Some(BatchPointer(batch)) = state.batch else { continue };
+            self.inside.fetch_add(1, Ordering::Relaxed);
+            drop(state);
+            // SAFETY: the batch was on offer under the lock and `inside` now counts this thread, so `Leave` keeps the
+            // batch alive until the count goes down below.
+            unsafe { (*batch).work() };
+            let state = self.state.lock();
+            self.inside.fetch_sub(1, Ordering::Release);
+            self.finished.notify_all();
+            drop(state);
+        }
+    }
+}
+
+/// Takes a batch back when dropped, also by a panic: no helper may reach it afterwards.
+struct Leave<'a>(&'a Shared);
+
+impl Drop for Leave<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().batch = None;
+        for _ in 0..SPINS {
+            if self.0.inside.load(Ordering::Acquire) == 0 {
+                return;
+            }
+            std::hint::spin_loop();
+        }
+        let mut state = self.0.state.lock();
+        while self.0.inside.load(Ordering::Acquire) != 0 {
+            self.0.finished.wait(&mut state);
+        }
+    }
+}

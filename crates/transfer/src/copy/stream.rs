@@ -1,0 +1,123 @@
+//! The widest non-temporal copy that this processor has.
+
+#[cfg(target_arch = "x86_64")]
+pub(super) use x86::{copy, fence};
+
+#[cfg(not(target_arch = "x86_64"))]
+pub(super) use plain::{copy, fence};
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use std::arch::x86_64::{
+        __m256i, __m512i, _MM_HINT_T0, _mm_prefetch, _mm_sfence, _mm256_loadu_si256, _mm256_stream_si256, _mm512_loadu_si512,
+        _mm512_stream_si512,
+    };
+
+    /// How far ahead of the loads the source is prefetched. It reaches into the next page, which the hardware's own
+    /// prefetcher does not.
+    const AHEAD: usize = 2048;
+
+    /// Below this many bytes there are too few whole lines to gain anything.
+    const SHORT: usize = 512;
+
+    /// Copies `len` bytes with non-temporal stores. Not ordered before later stores until [`fence`].
+    ///
+    /// # Safety
+    /// As for [`super::super::copy`].
+    #[inline]
+    pub(in super::super) unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) {
+        // SAFETY: the caller's promise is passed on; each kernel is only called where its instructions exist.
+        unsafe {
+            if len < SHORT {
+                std::ptr::copy_nonoverlapping(src, dst, len);
+            } else if is_x86_feature_detected!("avx512f") {
+                by_lines(dst, src, len, |dst, src, len| avx512(dst, src, len));
+            } else if is_x86_feature_detected!("avx2") {
+                by_lines(dst, src, len, |dst, src, len| avx2(dst, src, len));
+            } else {
+                std::ptr::copy_nonoverlapping(src, dst, len);
+            }
+        }
+    }
+
+    /// Orders all stores so far, non-temporal ones included, before later ones.
+    #[inline]
+    pub(in super::super) fn fence() {
+        // SAFETY: sfence is part of every x86-64 processor and touches no memory.
+        unsafe { _mm_sfence() };
+    }
+
+    /// Plain copies up to the first and after the last group of four whole destination lines, `bulk` in between.
+    ///
+    /// # Safety
+    /// As for [`copy`]; `bulk` gets a line-aligned destination and a multiple of 256 bytes.
+    #[inline]
+    unsafe fn by_lines(dst: *mut u8, src: *const u8, len: usize, bulk: impl Fn(*mut u8, *const u8, usize)) {
+        let head = dst.align_offset(64).min(len);
+        let body = (len - head) & !255;
+        // SAFETY: head, body and tail partition the caller's `len` bytes.
+        unsafe {
+            std::ptr::copy_nonoverlapping(src, dst, head);
+            bulk(dst.add(head), src.add(head), body);
+            let done = head + body;
+            std::ptr::copy_nonoverlapping(src.add(done), dst.add(done), len - done);
+        }
+    }
+
+    /// # Safety
+    /// AVX-512F exists; `dst` is aligned to 64 bytes and `len` is a multiple of 256; otherwise as for [`copy`].
+    #[target_feature(enable = "avx512f")]
+    unsafe fn avx512(dst: *mut u8, src: *const u8, len: usize) {
+        for at in (0..len).step_by(256) {
+            // SAFETY: `at + 256 <= len`, so all four lines lie in both regions; prefetching past the end never faults, and
+            // wrapping_add makes no claim about the address.
+            unsafe {
+                let (from, to) = (src.add(at).cast::<__m512i>(), dst.add(at).cast::<__m512i>());
+                for line in 0..4 {
+                    _mm_prefetch::<_MM_HINT_T0>(src.wrapping_add(at + AHEAD + line * 64).cast());
+                }
+                let lines = [0, 1, 2, 3].map(|line| _mm512_loadu_si512(from.add(line)));
+                for (line, bytes) in lines.into_iter().enumerate() {
+                    _mm512_stream_si512(to.add(line), bytes);
+                }
+            }
+        }
+    }
+
+    /// # Safety
+    /// AVX2 exists; `dst` is aligned to 32 bytes and `len` is a multiple of 128; otherwise as for [`copy`].
+    #[target_feature(enable = "avx2")]
+    unsafe fn avx2(dst: *mut u8, src: *const u8, len: usize) {
+        for at in (0..len).step_by(128) {
+            // SAFETY: `at + 128 <= len`, so all four half lines lie in both regions; prefetching past the end never
+            // faults, and wrapping_add makes no claim about the address.
+            unsafe {
+                let (from, to) = (src.add(at).cast::<__m256i>(), dst.add(at).cast::<__m256i>());
+                for line in 0..2 {
+                    _mm_prefetch::<_MM_HINT_T0>(src.wrapping_add(at + AHEAD + line * 64).cast());
+                }
+                let halves = [0, 1, 2, 3].map(|half| _mm256_loadu_si256(from.add(half)));
+                for (half, bytes) in halves.into_iter().enumerate() {
+                    _mm256_stream_si256(to.add(half), bytes);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+mod plain {
+    /// Copies `len` bytes; other processors stream large copies on their own.
+    ///
+    /// # Safety
+    /// As for [`super::super::copy`].
+    pub(in super::super) unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) {
+        // SAFETY: passed on from the caller.
+        unsafe { std::ptr::copy_nonoverlapping(src, dst, len) };
+    }
+
+    /// Orders all stores so far before later ones.
+    pub(in super::super) fn fence() {
+        std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
+    }
+}

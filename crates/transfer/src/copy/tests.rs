@@ -1,0 +1,113 @@
+use super::*;
+use crate::ops::{Region, Regions};
+use proptest::prelude::*;
+use tidepool_types::{BlockId, CHUNK_LEN, chunk_count};
+use tidepool_wire::checksum::BlockChecksum;
+
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len as u64).map(|at| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
+}
+
+fn block(len: u64) -> BlockChecksum {
+    BlockChecksum::new(BlockId::from_bytes([3; 16]), len)
+}
+
+/// Cuts `bytes` into regions at `cuts` (taken modulo what is left), in order.
+fn scatter(bytes: &mut [u8], cuts: &[usize]) -> Regions {
+    let (mut rest, mut regions) = (bytes, Vec::new());
+    for cut in cuts {
+        let (head, tail) = rest.split_at_mut(cut % (rest.len() + 1));
+        regions.push(Region::of_mut(head));
+        rest = tail;
+    }
+    regions.push(Region::of_mut(rest));
+    Regions::Many(regions)
+}
+
+#[test]
+fn copies_equal_memcpy_for_all_small_sizes_and_alignments() {
+    let source = pattern(4096 + 64);
+    for len in (0..1100).chain([2047, 2048, 2049, 4095, 4096]) {
+        for (from, to) in [(0, 0), (1, 0), (0, 1), (7, 63), (33, 31), (63, 64)] {
+            let mut target = vec![0xee; len + 256];
+            // SAFETY: both buffers have room for `len` bytes at these offsets and are distinct.
+            unsafe { copy_streaming(target.as_mut_ptr().add(to), source.as_ptr().add(from), len) };
+            assert_eq!(target[to..to + len], source[from..from + len], "len {len} from {from} to {to}");
+            assert!(target[..to].iter().chain(&target[to + len..]).all(|byte| *byte == 0xee), "len {len} to {to}");
+        }
+    }
+}
+
+#[test]
+fn copies_equal_memcpy_for_large_sizes() {
+    let source = pattern((1 << 20) + 100);
+    for len in [STREAMING_MIN - 1, STREAMING_MIN, STREAMING_MIN + 1, 1 << 20, (1 << 20) + 17] {
+        let mut target = vec![0; len + 3];
+        // SAFETY: both buffers have room and are distinct.
+        unsafe { copy(target.as_mut_ptr().add(3), source.as_ptr().add(5), len) };
+        assert_eq!(target[3..], source[5..5 + len]);
+    }
+}
+
+#[test]
+fn a_pool_serves_several_callers_at_once_and_ends() {
+    let pool = CopyPool::new(2);
+    let source = pattern(3 << 20);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..20 {
+                    let mut target = vec![0; source.len()];
+                    let (to, from) = (Region::of_mut(&mut target), Region::of(&source));
+                    let job = CopyJob { to: Regions::One(to), from: Regions::One(from), len: 3 << 20, checksums: None };
+                    // SAFETY: the buffers are this thread's own and the source is only read.
+                    unsafe { pool.run(&mut [job]) };
+                    assert!(target == source);
+                }
+            });
+        }
+    });
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn scattered_jobs_of_a_pool_equal_memcpy_and_their_checksums_verify(
+        lens in prop::collection::vec(prop_oneof![1..5000usize, 100_000..900_000usize], 1..12),
+        cuts in prop::collection::vec(any::<usize>(), 0..6),
+        helpers in 0..3usize,
+    ) {
+        let pool = CopyPool::new(helpers);
+        let mut sources: Vec<_> = lens.iter().map(|len| pattern(*len)).collect();
+        let mut targets: Vec<_> = lens.iter().map(|len| vec![0u8; *len]).collect();
+        let mut sums: Vec<_> = lens.iter().map(|len| vec![0u32; chunk_count(*len as u64) as usize]).collect();
+        let mut jobs = Vec::new();
+        for (((source, target), sums), len) in sources.iter_mut().zip(&mut targets).zip(&mut sums).zip(&lens) {
+            let checksums = (len % 2 == 0).then(|| ChecksumsInto { checksum: block(*len as u64), out: sums });
+            let reversed: Vec<_> = cuts.iter().rev().copied().collect();
+            let (to, from) = (scatter(target, &cuts), scatter(source, &reversed));
+            jobs.push(CopyJob { to, from, len: *len as u64, checksums });
+        }
+        // SAFETY: every buffer is this test's own and used by one job only.
+        unsafe { pool.run(&mut jobs) };
+        drop(jobs);
+        for ((source, target), (sums, len)) in sources.iter().zip(&targets).zip(sums.iter().zip(&lens)) {
+            prop_assert!(source == target);
+            if len % 2 == 0 {
+                prop_assert!(block(*len as u64).verify(0, source, sums).is_ok());
+            }
+        }
+    }
+
+    #[test]
+    fn checksums_made_while_copying_are_those_of_the_block(len in 1..(3 * CHUNK_LEN as usize), cut in any::<usize>()) {
+        let (mut source, mut target) = (pattern(len), vec![0; len]);
+        let mut sums = vec![0; chunk_count(len as u64) as usize];
+        let (from, to) = (scatter(&mut source, &[cut]), scatter(&mut target, &[cut / 2, cut / 3]));
+        // SAFETY: both buffers are this test's own.
+        unsafe { copy_and_checksum(&mut to.cursor(), &mut from.cursor(), len as u64, &block(len as u64), 0, &mut sums) };
+        prop_assert!(source == target);
+        prop_assert_eq!(sums, block(len as u64).range(0, &source));
+    }
+}

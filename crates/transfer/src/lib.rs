@@ -1,0 +1,44 @@
+//! Moves bytes between memory and nodes.
+//!
+//! [`transport::Transport`] is one way of moving blocks to and from one node: submit operations ([`ops`]), poll their
+//! completions. [`tcp`] is the way over the network, [`memory`] its twin without one, [`fault`] a wrapper that breaks things
+//! on purpose. Below it, [`conn`] carries the frames of the data plane over Unix and TCP sockets for clients and nodes, and
+//! [`copy`] moves bytes through shared memory at the machine's speed. `conformance` (feature `testing`) checks the promises
+//! that every transport makes.
+//!
+//! Not here: who holds which block (catalog, client), what a node does with its memory (store, node), retries on other
+//! replicas (client).
+//!
+//! ```
+//! use std::time::Duration;
+//! use tidepool_transfer::memory::{MemoryNode, MemoryTransport};
+//! use tidepool_transfer::ops::{Destination, Done, Op, ReadOp};
+//! use tidepool_transfer::transport::Transport;
+//! use tidepool_types::{BlockId, Deadline, Epoch};
+//!
+//! let node = MemoryNode::new(Epoch(1));
+//! let id = BlockId::from_bytes([1; 16]);
+//! node.put(id, b"state".to_vec());
+//!
+//! let mut transport = MemoryTransport::new(node);
+//! let read = ReadOp { token: 1, id, copy: None, offset: 0, len: None, destination: Destination::Allocate };
+//! let deadline = Deadline::after(Duration::from_secs(1));
+//! transport.submit(vec![Op::Read(read)], deadline);
+//! let mut done = Vec::new();
+//! transport.poll(&mut done, deadline);
+//! let Ok(Done::Read { data: Some(data), .. }) = &done[0].outcome else { panic!("a held block is read") };
+//! assert_eq!(data, b"state");
+//! ```
+
+pub mod conn;
+#[cfg(feature = "testing")]
+pub mod conformance;
+pub mod copy;
+pub mod fault;
+pub mod memory;
+pub mod ops;
+pub mod regions;
+pub mod tcp;
+#[cfg(feature = "testing")]
+pub mod testing;
+pub mod transport;

@@ -1,0 +1,147 @@
+//! What the transfer layer is asked to do and what it answers.
+
+use tidepool_types::{BlockId, ClientId, CopyName};
+use tidepool_wire::message::SlotName;
+
+/// A caller's memory: a place to read into or to write from. Whoever makes one promises that the memory stays valid,
+/// and for a destination unshared, until the operation's completion has been polled.
+#[derive(Debug, Clone, Copy)]
+pub struct Region {
+    /// First byte.
+    pub start: *mut u8,
+    /// Bytes.
+    pub len: usize,
+}
+
+/// The memory of one operation, in order: one region in the common case, several for scatter-gather.
+#[derive(Debug, Clone)]
+pub enum Regions {
+    /// All bytes in one place.
+    One(Region),
+    /// Bytes over several places, in order.
+    Many(Vec<Region>),
+}
+
+/// Where read bytes go.
+#[derive(Debug)]
+pub enum Destination {
+    /// Into the caller's memory; a block longer than it fails with [`Failure::TooSmall`].
+    Into(Regions),
+    /// Into memory that the transport allocates once the length is known.
+    Allocate,
+}
+
+/// Reads a range of one block.
+#[derive(Debug)]
+pub struct ReadOp {
+    /// The caller's name for the operation; its completion carries it.
+    pub token: u64,
+    /// The block.
+    pub id: BlockId,
+    /// The copy that an earlier answer named, when this read continues it.
+    pub copy: Option<CopyName>,
+    /// First byte wanted.
+    pub offset: u64,
+    /// Bytes wanted, or all up to the block's end.
+    pub len: Option<u64>,
+    /// Where they go.
+    pub destination: Destination,
+}
+
+/// Fills one reservation and makes its checksums.
+#[derive(Debug)]
+pub struct WriteOp {
+    /// The caller's name for the operation; its completion carries it.
+    pub token: u64,
+    /// The block, which seeds the checksums.
+    pub id: BlockId,
+    /// The reservation.
+    pub slot: SlotName,
+    /// Where the reservation lies in the node's slab.
+    pub slab_offset: u64,
+    /// The bytes: all of the block.
+    pub source: Regions,
+}
+
+/// One operation.
+#[derive(Debug)]
+pub enum Op {
+    /// Read a block.
+    Read(ReadOp),
+    /// Fill a reservation.
+    Write(WriteOp),
+}
+
+/// Why an operation did not start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refused {
+    /// The transport has as many bytes in flight as it may: poll first.
+    Full,
+    /// The transport is closed: its peer is gone.
+    Closed,
+}
+
+/// A finished operation. Whatever the outcome, the transport has let go of the operation's memory.
+#[derive(Debug)]
+pub struct Completion {
+    /// The operation's token.
+    pub token: u64,
+    /// What became of it.
+    pub outcome: Result<Done, Failure>,
+}
+
+/// A success: the bytes are where they were asked to go.
+#[derive(Debug)]
+pub enum Done {
+    /// A read.
+    Read {
+        /// The copy that was read.
+        copy: CopyName,
+        /// Its slot, when the transport knows it (shared memory), so that the owner can be told of the use.
+        slot: Option<SlotName>,
+        /// Who wrote the block.
+        writer: ClientId,
+        /// The whole block's length.
+        block_len: u64,
+        /// Bytes delivered.
+        bytes: u64,
+        /// The bytes, when the transport allocated the memory.
+        data: Option<Vec<u8>>,
+    },
+    /// A write, with the checksums to seal it with.
+    Written {
+        /// One checksum per chunk.
+        checksums: Vec<u32>,
+    },
+}
+
+/// Why an operation failed. The caller tries another replica or reports a miss.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Failure {
+    /// The peer does not hold the block, or not that copy of it.
+    Miss,
+    /// The slot was reused while it was being read, twice in a row.
+    LostRace,
+    /// The bytes did not match their checksum; the transport has told the owner which copy.
+    Corrupt(CopyName),
+    /// The destination is shorter than the block.
+    TooSmall {
+        /// The block's length.
+        block_len: u64,
+    },
+    /// The range does not lie in the block.
+    BadRange {
+        /// The block's length.
+        block_len: u64,
+    },
+    /// The peer went away, refused or broke the protocol.
+    Unavailable,
+    /// The deadline passed.
+    TimedOut,
+    /// The operation was cancelled.
+    Cancelled,
+}
+
+// SAFETY: a region is only an address; whoever made it promised that the memory may be used from any thread until the
+// operation completes.
+unsafe impl Send for Region {}

@@ -1,0 +1,180 @@
+//! What a transport's caller and its stream threads share besides the board: the sending halves and the wake-ups.
+
+use super::board::Board;
+use super::TcpConfig;
+use crate::conn::{ConnError, Connection, FrameReceiver, FrameSender, Socket};
+use parking_lot::{Condvar, Mutex};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fd::OwnedFd;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tidepool_types::{BlockId, ClientId, CopyName, Deadline, Epoch};
+use tidepool_wire::message::{Hello, Request};
+
+/// Locks are taken in this order: a sender, then the board. The board's is never held while bytes move.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) config: TcpConfig,
+    address: SocketAddr,
+    epoch: Epoch,
+    client: ClientId,
+    pub(super) board: Mutex<Board>,
+    /// Completions have come in, or the transport is over.
+    pub(super) changed: Condvar,
+    /// The sending half of each stream, while it is up. Held while a frame is sent: frames never mix.
+    pub(super) senders: Vec<Mutex<Option<FrameSender>>>,
+    /// Wakes each stream's thread.
+    pub(super) wakes: Vec<OwnedFd>,
+    stop: AtomicBool,
+}
+
+impl Shared {
+    pub(super) fn new(
+        address: SocketAddr,
+        epoch: Epoch,
+        client: ClientId,
+        config: TcpConfig,
+    ) -> Result<Self, ConnError> {
+        let wakes = (0..config.streams).map(|_| eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC));
+        Ok(Self {
+            address,
+            epoch,
+            client,
+            board: Mutex::new(Board::new(config.limits())),
+            changed: Condvar::new(),
+            senders: (0..config.streams).map(|_| Mutex::new(None)).collect(),
+            wakes: wakes.collect::<Result<_, _>>()?,
+            stop: AtomicBool::new(false),
+            config,
+        })
+    }
+
+    /// Connects a stream within the connect budget and puts it to use.
+    pub(super) fn connect(&self, stream: usize, probation: bool) -> Result<FrameReceiver, ConnError> {
+        self.connect_until(stream, probation, Deadline::after(self.config.connect))
+    }
+
+    pub(super) fn connect_until(
+        &self,
+        stream: usize,
+        probation: bool,
+        until: Deadline,
+    ) -> Result<FrameReceiver, ConnError> {
+        let hello = Hello { client: self.client, wants_memory: false };
+        let (connection, welcome) = Connection::connect_tcp(self.address, &self.config.socket, hello, until)?;
+        if welcome.epoch != self.epoch {
+            return Err(ConnError::WrongEpoch(welcome.epoch));
+        }
+        let (sender, mut receiver) = connection.into_halves();
+        receiver.set_frame_budget(self.config.stall);
+        self.board.lock().stream_up(stream, Arc::clone(receiver.socket()), probation);
+        *self.senders[stream].lock() = Some(sender);
+        if self.is_over() {
+            // The transport was dropped meanwhile and may have closed the sockets before this one was among them.
+            receiver.socket().close();
+        }
+        Ok(receiver)
+    }
+
+    /// Takes a failed stream out of use and its work to the others.
+    pub(super) fn detach(&self, stream: usize, socket: &Socket) {
+        socket.close();
+        *self.senders[stream].lock() = None;
+        self.settle(|board| board.stream_down(stream));
+        self.dispatch();
+    }
+
+    /// A stream cannot be connected: without any other, or with another incarnation in the peer's place, that is the end.
+    pub(super) fn unreachable(&self, error: &ConnError) {
+        let wrong_epoch = matches!(error, ConnError::WrongEpoch(_));
+        let over = self.settle(|board| {
+            if wrong_epoch || board.streams_up() == 0 {
+                board.close();
+            }
+            board.closed
+        });
+        if over {
+            self.changed.notify_all();
+            (0..self.wakes.len()).for_each(|stream| self.wake(stream));
+        }
+    }
+
+    /// Whether the threads are to end.
+    pub(super) fn is_over(&self) -> bool {
+        self.stop.load(Ordering::Acquire) || self.board.lock().closed
+    }
+
+    /// Ends all threads, whatever they wait for.
+    pub(super) fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+        self.board.lock().streams.iter().for_each(|stream| stream.close());
+        (0..self.wakes.len()).for_each(|stream| self.wake(stream));
+    }
+
+    /// Changes the board and tells the caller if operations have completed by it.
+    pub(super) fn settle<T>(&self, change: impl FnOnce(&mut Board) -> T) -> T {
+        let mut board = self.board.lock();
+        let result = change(&mut board);
+        let finished = !board.finished.is_empty();
+        drop(board);
+        if finished {
+            self.changed.notify_one();
+        }
+        result
+    }
+
+    /// Sends waiting reads on the least busy streams, one request each in turn, and wakes idle threads for writes.
+    pub(super) fn dispatch(&self) {
+        let mut order: Vec<usize> = (0..self.senders.len()).collect();
+        {
+            let board = self.board.lock();
+            order.sort_by_key(|stream| board.streams[*stream].bytes());
+        }
+        let mut sending = true;
+        while sending {
+            sending = false;
+            for stream in &order {
+                // A stream whose sender is busy takes reads itself once it is done.
+                if let Some(mut sender) = self.senders[*stream].try_lock()
+                    && let Some(sender) = sender.as_mut()
+                {
+                    // An error has closed the socket; the stream's thread finds out and moves what it had.
+                    sending |= self.send_reads(*stream, sender).unwrap_or(false);
+                }
+            }
+        }
+        let board = self.board.lock();
+        let waiting = board.writes.len() + board.reads.len();
+        let idle: Vec<usize> = (0..order.len()).filter(|stream| board.streams[*stream].idle).take(waiting).collect();
+        drop(board);
+        idle.into_iter().for_each(|stream| self.wake(stream));
+    }
+
+    /// Sends one Get on a stream; `false` if there is nothing to send or no room for it.
+    pub(super) fn send_reads(&self, stream: usize, sender: &mut FrameSender) -> Result<bool, ConnError> {
+        let Some(reads) = self.board.lock().take_reads(stream) else { return Ok(false) };
+        let until = reads.until.capped(self.config.stall);
+        sender.request(reads.number, &Request::Get(reads.get), &[], until)?;
+        Ok(true)
+    }
+
+    /// Tells the owner of copies that did not match their checksums, if that needs no waiting.
+    pub(super) fn report_corrupt(&self, stream: usize, copies: Vec<(BlockId, CopyName)>) {
+        let mut sender = self.senders[stream].lock();
+        let sent = sender.as_mut().map(|sender| sender.one_way(0, &Request::ReportCorrupt(copies)));
+        if !matches!(sent, Some(Ok(true))) {
+            tracing::debug!(stream, "could not report corrupt blocks");
+        }
+    }
+
+    pub(super) fn wake(&self, stream: usize) {
+        // It fails only if the counter is full, and then the thread is being woken already.
+        let _ = rustix::io::write(&self.wakes[stream], &1u64.to_ne_bytes());
+    }
+
+    pub(super) fn clear_wake(&self, stream: usize) {
+        // It fails only if there was nothing to clear.
+        let _ = rustix::io::read(&self.wakes[stream], &mut [0u8; 8]);
+    }
+}

@@ -1,0 +1,22 @@
+//! What tests of transports need: a node in the test's own process, and a proxy that breaks connections.
+
+mod node;
+mod proxy;
+
+pub use node::TestNode;
+pub use proxy::{Break, Proxy};
+
+use tidepool_types::BlockId;
+
+/// The id of a test's block number `number`.
+#[must_use]
+pub fn block_id(number: u64) -> BlockId {
+    BlockId::from_words([number, !number])
+}
+
+/// Bytes that differ from block to block and from place to place.
+#[must_use]
+pub fn block_bytes(number: u64, len: usize) -> Vec<u8> {
+    let word = |at: u64| ((at + 1) ^ number << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes();
+    (0..len.div_ceil(8) as u64).flat_map(word).take(len).collect()
+}

@@ -1,0 +1,170 @@
+//! How each struct and enum of [`crate::message`] lies in a body: its fields in the order given here.
+
+use crate::codec::{Codec, Reader};
+use crate::frame::FrameError;
+use crate::message::{
+    Blocks, Get, GetItem, GetOutcome, Hello, Hit, KeyEntry, Keys, List, Pattern, Pull, PullOutcome, Reason, Refusal,
+    Reserve, ReserveItem, ReserveOutcome, Seal, SealItem, SealOutcome, SlotName, Touch, ViewOutcome, Welcome, Write,
+};
+use tidepool_types::{BlockId, ClientId, CopyName, Epoch, Generation, InvalidInput, Key, check_block_len, chunk_count};
+
+/// A struct: its fields one after the other, then a check of what was read.
+macro_rules! record {
+    ($type:ident { $($field:ident: $of:ty),* } $(check $check:expr)?) => {
+        impl Codec for $type {
+            const MIN_LEN: usize = 0 $(+ <$of>::MIN_LEN)*;
+
+            #[inline]
+            fn put(&self, out: &mut Vec<u8>) {
+                $(<$of as Codec>::put(&self.$field, out);)*
+            }
+
+            #[inline]
+            fn take(reader: &mut Reader<'_>) -> Result<Self, FrameError> {
+                $(let $field = <$of as Codec>::take(reader)?;)*
+                let value = Self { $($field),* };
+                $($check(&value)?;)?
+                Ok(value)
+            }
+        }
+    };
+}
+
+/// An enum: a tag, then the case's fields, then zeros up to `$least` bytes, then a check of what was read. Cases of one width keep what decoding takes
+/// in memory near the size of the body.
+macro_rules! choice {
+    ($type:ident, $least:expr;
+     $($tag:literal => $case:ident $({ $($field:ident: $of:ty),* })? $(($item:ident: $is:ty))?,)*
+     $(check $check:expr)?) => {
+        impl Codec for $type {
+            const MIN_LEN: usize = $least;
+
+            #[inline]
+            fn put(&self, out: &mut Vec<u8>) {
+                let start = out.len();
+                match self {
+                    $(Self::$case $({ $($field),* })? $(($item))? => {
+                        out.push($tag);
+                        $($($field.put(out);)*)?
+                        $($item.put(out);)?
+                    })*
+                }
+                out.resize(out.len().max(start + Self::MIN_LEN), 0);
+            }
+
+            #[inline]
+            fn take(reader: &mut Reader<'_>) -> Result<Self, FrameError> {
+                let before = reader.left();
+                let value = match u8::take(reader)? {
+                    $($tag => {
+                        $($(let $field = <$of as Codec>::take(reader)?;)*)?
+                        $(let $item = <$is as Codec>::take(reader)?;)?
+                        Self::$case $({ $($field),* })? $(($item))?
+                    })*
+                    value => return Err(FrameError::Tag { what: stringify!($type), value }),
+                };
+                reader.padding(Self::MIN_LEN.saturating_sub(before - reader.left()))?;
+                $($check(&value)?;)?
+                Ok(value)
+            }
+        }
+    };
+}
+
+record!(Hello { client: ClientId, wants_memory: bool });
+record!(Welcome { node: String, epoch: Epoch, memory: bool, writable: bool });
+record!(SlotName { slot: u32, generation: Generation });
+
+record!(Reserve { wait_millis: u32, mapped: bool, items: Vec<ReserveItem> });
+record!(ReserveItem { key: Vec<u8>, len: u64 } check |item: &ReserveItem| {
+    check_key(&item.key)?;
+    check_block_len(item.len)
+});
+choice! { ReserveOutcome, 1 + SlotName::MIN_LEN + 8;
+    0 => Taken { slot: SlotName, offset: u64 },
+    1 => Held(copy: CopyName),
+    2 => NoSpace,
+    3 => TooLarge,
+    4 => UseSocket,
+}
+
+record!(Write { slot: SlotName, offset: u64 });
+record!(Seal { wait_millis: u32, items: Vec<SealItem> });
+record!(SealItem { slot: SlotName, checksums: Vec<u32> });
+choice! { SealOutcome, 1 + CopyName::MIN_LEN;
+    0 => Sealed(copy: CopyName),
+    1 => Unknown,
+    2 => Corrupt,
+}
+
+record!(Get { wait_millis: u32, items: Vec<GetItem> });
+record!(GetItem { id: BlockId, copy: Option<CopyName>, offset: u64, len: u64 });
+record!(Blocks { first: u32, items: Vec<GetOutcome> });
+choice! { GetOutcome, 1 + Hit::MIN_LEN;
+    0 => Hit(hit: Hit),
+    1 => Miss,
+    2 => BadRange { block_len: u64 },
+    3 => Damaged,
+    check |outcome: &GetOutcome| match outcome {
+        GetOutcome::BadRange { block_len } => check_block_len(*block_len),
+        _ => Ok(()),
+    }
+}
+record!(Hit { copy: CopyName, writer: ClientId, block_len: u64, len: u64, checksums: Vec<u32> } check check_hit);
+
+choice! { ViewOutcome, 1 + SlotName::MIN_LEN + 16;
+    0 => Pinned { slot: SlotName, offset: u64, len: u64 },
+    1 => Miss,
+    2 => OverLimit,
+    check |outcome: &ViewOutcome| match outcome {
+        ViewOutcome::Pinned { len, .. } => check_block_len(*len),
+        _ => Ok(()),
+    }
+}
+record!(Touch { slots: Vec<SlotName>, hits: u64, foreign_hits: u64, bytes: u64, lost_races: u64 });
+
+choice! { Pattern, 1;
+    0 => All,
+    1 => Regex(expression: String),
+}
+record!(List { pattern: Pattern, cursor: u64, limit: u32 });
+record!(Keys { entries: Vec<KeyEntry>, next: Option<u64> });
+record!(KeyEntry { key: Vec<u8>, len: u64, copy: CopyName, writer: ClientId, views: u32 } check |entry: &KeyEntry| {
+    check_key(&entry.key)?;
+    check_block_len(entry.len)
+});
+
+record!(Pull { wait_millis: u32, source: String, epoch: Epoch, remove_source: bool, keys: Vec<Vec<u8>> }
+    check |pull: &Pull| pull.keys.iter().try_for_each(|key| check_key(key)));
+choice! { PullOutcome, 1;
+    0 => Copied,
+    1 => Held,
+    2 => Missing,
+    3 => NoSpace,
+    4 => Unavailable,
+}
+
+record!(Refusal { reason: Reason, message: String });
+choice! { Reason, 1;
+    0 => Malformed,
+    1 => Version,
+    2 => Invalid,
+    3 => Overloaded,
+    4 => Stopping,
+    5 => NotHere,
+}
+
+fn check_key(key: &[u8]) -> Result<(), InvalidInput> {
+    Key::new(key).map(|_| ())
+}
+
+/// Checks what is known without the request: where the range starts decides between two possible numbers of checksums.
+fn check_hit(hit: &Hit) -> Result<(), FrameError> {
+    check_block_len(hit.block_len)?;
+    tidepool_types::check_range(0, hit.len, hit.block_len)?;
+    let fewest = chunk_count(hit.len);
+    match hit.checksums.len() as u64 {
+        found if found == fewest || found == fewest + 1 => Ok(()),
+        _ => Err(FrameError::Checksums { found: hit.checksums.len(), len: hit.len }),
+    }
+}

@@ -1,0 +1,387 @@
+//! The messages of the data plane, as values. [`crate::frame`] says how they lie on the wire.
+//!
+//! One request is answered by one reply with the same request number, except [`Request::Touch`], [`Request::Unview`] and
+//! [`Request::ReportCorrupt`], which are not answered, and [`Request::Get`], which may be answered by several
+//! [`Reply::Blocks`] frames that together cover its items in order. Batches answer per item, in the order of the request.
+
+use tidepool_types::{BlockId, ClientId, CopyName, Epoch, Generation};
+
+/// What a client asks of a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Request {
+    /// The first frame of every connection.
+    Hello(Hello),
+    /// Takes space for blocks about to be written; answered by [`Reply::Reserved`].
+    Reserve(Reserve),
+    /// Bytes for a reservation: the frame's payload; answered by [`Reply::Written`] once they are in place.
+    Write(Write),
+    /// Makes written reservations visible; answered by [`Reply::Sealed`].
+    Seal(Seal),
+    /// Gives reservations back; answered by [`Reply::Done`].
+    Abort(Vec<SlotName>),
+    /// Reads blocks or parts of them; answered by one or more [`Reply::Blocks`].
+    Get(Get),
+    /// Asks which blocks are held, and counts as a use of those that are; answered by [`Reply::Found`].
+    Confirm(Vec<BlockId>),
+    /// Pins blocks for borrowed views (Unix sockets only); answered by [`Reply::Views`].
+    View(Vec<BlockId>),
+    /// Lets views go. Not answered.
+    Unview(Vec<SlotName>),
+    /// What a reader on this host has read since its last report. Not answered.
+    Touch(Touch),
+    /// Removes blocks; answered by [`Reply::Removed`] with one flag per id.
+    Remove(Vec<BlockId>),
+    /// Removes every block whose key matches; answered by [`Reply::Count`].
+    RemoveMatching(Pattern),
+    /// Lists keys; answered by [`Reply::Keys`].
+    List(List),
+    /// Has the node copy blocks from another node; answered by [`Reply::Pulled`].
+    Pull(Pull),
+    /// A reader found a copy's checksum wrong; the owner checks it. Not answered.
+    ReportCorrupt(Vec<(BlockId, CopyName)>),
+    /// Asks for the node's numbers; answered by [`Reply::Stat`].
+    Stat,
+    /// Asks what the node knows about one block; answered by [`Reply::Keys`] with at most one entry.
+    Describe(BlockId),
+}
+
+/// What a node answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reply {
+    /// To [`Request::Hello`].
+    Welcome(Welcome),
+    /// To [`Request::Reserve`].
+    Reserved(Vec<ReserveOutcome>),
+    /// To [`Request::Write`].
+    Written,
+    /// To [`Request::Seal`].
+    Sealed(Vec<SealOutcome>),
+    /// To [`Request::Abort`].
+    Done,
+    /// To [`Request::Get`]: the items' bytes follow as the frame's payload, hits only, in order.
+    Blocks(Blocks),
+    /// To [`Request::Confirm`]: the copy and length of each block that is held.
+    Found(Vec<Option<(CopyName, u64)>>),
+    /// To [`Request::View`].
+    Views(Vec<ViewOutcome>),
+    /// To [`Request::Remove`]: whether each block was there.
+    Removed(Vec<bool>),
+    /// To [`Request::RemoveMatching`].
+    Count(u64),
+    /// To [`Request::List`] and [`Request::Describe`].
+    Keys(Keys),
+    /// To [`Request::Pull`].
+    Pulled(Vec<PullOutcome>),
+    /// To [`Request::Stat`]: named numbers, the same names as the node's metrics.
+    Stat(Vec<(String, u64)>),
+    /// The request as a whole could not be served.
+    Refused(Refusal),
+}
+
+/// Who connects.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hello {
+    /// The client's incarnation: all its connections carry the same.
+    pub client: ClientId,
+    /// Whether the client wants the node's memory mapped (Unix sockets only).
+    pub wants_memory: bool,
+}
+
+/// Who answers. On a Unix socket that wants memory, file descriptors travel with this frame: the map file and the slab,
+/// read-only, and then, if `writable`, the slab once more, writable.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Welcome {
+    /// The node's name.
+    pub node: String,
+    /// The node's incarnation.
+    pub epoch: Epoch,
+    /// Whether file descriptors come with this frame.
+    pub memory: bool,
+    /// Whether the slab comes writable and views may be asked for.
+    pub writable: bool,
+}
+
+/// A reservation or a view by its slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SlotName {
+    /// The slot's number.
+    pub slot: u32,
+    /// The slot's incarnation.
+    pub generation: Generation,
+}
+
+/// Space for a batch of blocks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reserve {
+    /// How long the node may wait for space.
+    pub wait_millis: u32,
+    /// Whether the writer has the slab mapped writable and will copy the bytes in itself.
+    pub mapped: bool,
+    /// The blocks.
+    pub items: Vec<ReserveItem>,
+}
+
+/// Space for one block.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReserveItem {
+    /// The block's key.
+    pub key: Vec<u8>,
+    /// The block's length.
+    pub len: u64,
+}
+
+/// What became of one item of a [`Reserve`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReserveOutcome {
+    /// Space is taken: write `len` bytes at `offset` of the slab.
+    Taken {
+        /// The reservation.
+        slot: SlotName,
+        /// Where the bytes go in the slab.
+        offset: u64,
+    },
+    /// The node holds the block already; nothing need be written.
+    Held(CopyName),
+    /// No space could be made before the deadline.
+    NoSpace,
+    /// The block is larger than the node's whole pool.
+    TooLarge,
+    /// The writer has too much in quarantine to be given mapped space: send the bytes through the socket.
+    UseSocket,
+}
+
+/// A piece of a reservation's bytes; the payload is the piece.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Write {
+    /// The reservation.
+    pub slot: SlotName,
+    /// Where in the block the piece starts.
+    pub offset: u64,
+}
+
+/// Reservations to make visible.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seal {
+    /// How long the node may wait for catalogs to hear of the blocks.
+    pub wait_millis: u32,
+    /// The reservations, each with its chunk checksums.
+    pub items: Vec<SealItem>,
+}
+
+/// One reservation to make visible.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SealItem {
+    /// The reservation.
+    pub slot: SlotName,
+    /// One checksum per chunk of the block, made from the bytes that the writer meant to write.
+    pub checksums: Vec<u32>,
+}
+
+/// What became of one item of a [`Seal`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SealOutcome {
+    /// The block is visible under this name.
+    Sealed(CopyName),
+    /// The reservation is not (or no longer) the writer's.
+    Unknown,
+    /// The number of checksums does not fit the block's length, or bytes sent through the socket do not match them.
+    Corrupt,
+}
+
+/// A batch of reads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Get {
+    /// How long the reader will wait for the whole batch.
+    pub wait_millis: u32,
+    /// The reads.
+    pub items: Vec<GetItem>,
+}
+
+/// One read: a range of a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GetItem {
+    /// The block.
+    pub id: BlockId,
+    /// The copy that an earlier answer named, when this read continues it.
+    pub copy: Option<CopyName>,
+    /// First byte.
+    pub offset: u64,
+    /// The most bytes wanted; a block that ends earlier gives fewer.
+    pub len: u64,
+}
+
+/// Answers to consecutive items of a [`Get`], starting with item `first`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Blocks {
+    /// The first item answered by this frame.
+    pub first: u32,
+    /// One outcome per item.
+    pub items: Vec<GetOutcome>,
+}
+
+/// What became of one [`GetItem`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum GetOutcome {
+    /// `len` bytes of the payload.
+    Hit(Hit),
+    /// The node does not hold the block, or not that copy of it.
+    Miss,
+    /// The range does not lie in the block.
+    BadRange {
+        /// The block's length.
+        block_len: u64,
+    },
+    /// The owner found its copy damaged and has quarantined it.
+    Damaged,
+}
+
+/// A range of a block that follows as payload.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hit {
+    /// The copy the bytes are from.
+    pub copy: CopyName,
+    /// Who wrote the block.
+    pub writer: ClientId,
+    /// The whole block's length.
+    pub block_len: u64,
+    /// Bytes of the range.
+    pub len: u64,
+    /// One checksum per chunk that the range touches: the block's own where the range covers the whole chunk, and one
+    /// over just the covered part (after the owner has verified the chunk) at a ragged end.
+    pub checksums: Vec<u32>,
+}
+
+/// What became of one item of a [`Request::View`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ViewOutcome {
+    /// The block is pinned at this place of the slab.
+    Pinned {
+        /// The pinned slot.
+        slot: SlotName,
+        /// Where the block starts in the slab.
+        offset: u64,
+        /// The block's length.
+        len: u64,
+    },
+    /// The node does not hold the block.
+    Miss,
+    /// The client holds as many pinned bytes as it may: copy instead.
+    OverLimit,
+}
+
+/// What a same-host reader has done since its last report.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Touch {
+    /// Blocks read, in order.
+    pub slots: Vec<SlotName>,
+    /// Reads that hit.
+    pub hits: u64,
+    /// Of these, reads of blocks that another client wrote.
+    pub foreign_hits: u64,
+    /// Bytes read.
+    pub bytes: u64,
+    /// Reads that lost a race against reuse of the slot.
+    pub lost_races: u64,
+}
+
+/// Which keys.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Pattern {
+    /// Every key.
+    All,
+    /// Keys in which this regular expression is found.
+    Regex(String),
+}
+
+/// A page of keys.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct List {
+    /// Which keys.
+    pub pattern: Pattern,
+    /// Where the previous page ended; zero to start.
+    pub cursor: u64,
+    /// At most this many keys.
+    pub limit: u32,
+}
+
+/// Keys of a page.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Keys {
+    /// The blocks.
+    pub entries: Vec<KeyEntry>,
+    /// Where the next page starts; `None` after the last.
+    pub next: Option<u64>,
+}
+
+/// A block as its owner lists it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyEntry {
+    /// The key.
+    pub key: Vec<u8>,
+    /// The block's length.
+    pub len: u64,
+    /// The copy.
+    pub copy: CopyName,
+    /// Who wrote it.
+    pub writer: ClientId,
+    /// Views held on it.
+    pub views: u32,
+}
+
+/// Blocks to copy from another node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pull {
+    /// How long it may take.
+    pub wait_millis: u32,
+    /// The source's data address, `host:port`.
+    pub source: String,
+    /// The source's incarnation; another one there means the copies are gone.
+    pub epoch: Epoch,
+    /// Whether the source's copy goes once this node has its own.
+    pub remove_source: bool,
+    /// The blocks' keys.
+    pub keys: Vec<Vec<u8>>,
+}
+
+/// What became of one key of a [`Pull`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum PullOutcome {
+    /// The block is here now.
+    Copied = 0,
+    /// It was here already.
+    Held = 1,
+    /// The source does not hold it.
+    Missing = 2,
+    /// There is no space for it here.
+    NoSpace = 3,
+    /// The source did not answer in time.
+    Unavailable = 4,
+}
+
+/// Why a request as a whole was not served.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// The case, for programs.
+    pub reason: Reason,
+    /// The sentence, for people: what was wrong and what is allowed.
+    pub message: String,
+}
+
+/// The cases of a [`Refusal`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Reason {
+    /// The frame or message makes no sense.
+    Malformed = 0,
+    /// The protocol version is not spoken here.
+    Version = 1,
+    /// The request is well formed and asks for something that is not allowed.
+    Invalid = 2,
+    /// The node serves as many connections or bytes as it may.
+    Overloaded = 3,
+    /// The node is stopping.
+    Stopping = 4,
+    /// The request is only served on a Unix socket with mapped memory.
+    NotHere = 5,
+}

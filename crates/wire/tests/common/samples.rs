@@ -1,0 +1,138 @@
+//! One message of every kind, with every case of every enum in it. The fixtures in `tests/golden` hold their bytes.
+
+use tidepool_types::{BlockId, ClientId, CopyName, Epoch, Generation};
+use tidepool_wire::frame::{HEADER_LEN, Header, encode_reply, encode_request};
+use tidepool_wire::message::*;
+
+/// The request number of every sample frame.
+pub(crate) const NUMBER: u64 = 0x1122_3344_5566_7788;
+
+/// Payload bytes that belong to a request.
+fn payload_len(request: &Request) -> u64 {
+    if matches!(request, Request::Write(_)) { 5 } else { 0 }
+}
+
+fn id(n: u8) -> BlockId {
+    BlockId::from_bytes([n; 16])
+}
+
+fn copy(n: u64) -> CopyName {
+    CopyName { epoch: Epoch(0xe0 + n), generation: Generation(0x60 + n) }
+}
+
+fn slot(n: u32) -> SlotName {
+    SlotName { slot: n, generation: Generation(0x60 + u64::from(n)) }
+}
+
+/// A frame's header, parsed, and its body.
+pub(crate) fn split(frame: &[u8]) -> (Header, &[u8]) {
+    let (header, body) = frame.split_first_chunk::<HEADER_LEN>().expect("a whole header");
+    (Header::parse(header).expect("a good header"), body)
+}
+
+/// The frame of a request.
+pub(crate) fn request_frame(request: &Request) -> Vec<u8> {
+    let mut frame = Vec::new();
+    encode_request(NUMBER, request, payload_len(request), &mut frame).expect("a sample encodes");
+    frame
+}
+
+/// The frame of a reply.
+pub(crate) fn reply_frame(reply: &Reply) -> Vec<u8> {
+    let mut frame = Vec::new();
+    encode_reply(NUMBER, reply, &mut frame).expect("a sample encodes");
+    frame
+}
+
+/// Every request with the name of its fixture.
+pub(crate) fn requests() -> Vec<(&'static str, Request)> {
+    let get_items = vec![
+        GetItem { id: id(1), copy: None, offset: 0, len: 1 << 30 },
+        GetItem { id: id(2), copy: Some(copy(2)), offset: 131_072, len: 3 },
+    ];
+    let reserve_items =
+        vec![ReserveItem { key: b"a".to_vec(), len: 1 }, ReserveItem { key: vec![0, 0xff, 0x80], len: 1 << 30 }];
+    let seal_items = vec![
+        SealItem { slot: slot(1), checksums: vec![0xdead_beef, 2] },
+        SealItem { slot: slot(2), checksums: vec![3] },
+    ];
+    let pull = Pull {
+        wait_millis: 250,
+        source: "127.0.0.1:7400".into(),
+        epoch: Epoch(0xe1),
+        remove_source: true,
+        keys: vec![b"a".to_vec(), b"bc".to_vec()],
+    };
+    vec![
+        ("hello", Request::Hello(Hello { client: ClientId(0xc1), wants_memory: true })),
+        ("reserve", Request::Reserve(Reserve { wait_millis: 1000, mapped: true, items: reserve_items })),
+        ("write", Request::Write(Write { slot: slot(7), offset: 4096 })),
+        ("seal", Request::Seal(Seal { wait_millis: 100, items: seal_items })),
+        ("abort", Request::Abort(vec![slot(1), slot(2)])),
+        ("get", Request::Get(Get { wait_millis: 5000, items: get_items })),
+        ("confirm", Request::Confirm(vec![id(1), id(2)])),
+        ("view", Request::View(vec![id(3)])),
+        ("unview", Request::Unview(vec![slot(3)])),
+        ("touch", Request::Touch(Touch { slots: vec![slot(4)], hits: 5, foreign_hits: 2, bytes: 4096, lost_races: 1 })),
+        ("remove", Request::Remove(vec![id(4)])),
+        ("remove_matching", Request::RemoveMatching(Pattern::Regex("^a.*é$".into()))),
+        ("list", Request::List(List { pattern: Pattern::All, cursor: 9, limit: 1000 })),
+        ("pull", Request::Pull(pull)),
+        ("report_corrupt", Request::ReportCorrupt(vec![(id(5), copy(5))])),
+        ("stat", Request::Stat),
+        ("describe", Request::Describe(id(6))),
+    ]
+}
+
+/// Every reply with the name of its fixture.
+pub(crate) fn replies() -> Vec<(&'static str, Reply)> {
+    let reserved = vec![
+        ReserveOutcome::Taken { slot: slot(1), offset: 0x1000 },
+        ReserveOutcome::Held(copy(1)),
+        ReserveOutcome::NoSpace,
+        ReserveOutcome::TooLarge,
+        ReserveOutcome::UseSocket,
+    ];
+    let views =
+        vec![ViewOutcome::Pinned { slot: slot(1), offset: 0x2000, len: 77 }, ViewOutcome::Miss, ViewOutcome::OverLimit];
+    let pulled = vec![
+        PullOutcome::Copied,
+        PullOutcome::Held,
+        PullOutcome::Missing,
+        PullOutcome::NoSpace,
+        PullOutcome::Unavailable,
+    ];
+    let welcome = Welcome { node: "host-1".into(), epoch: Epoch(0xe1), memory: true, writable: false };
+    let entry = KeyEntry { key: b"a".to_vec(), len: 77, copy: copy(1), writer: ClientId(0xc1), views: 2 };
+    let refusal = Refusal { reason: Reason::Version, message: "protocol version 2".into() };
+    vec![
+        ("refused", Reply::Refused(refusal)),
+        ("welcome", Reply::Welcome(welcome)),
+        ("reserved", Reply::Reserved(reserved)),
+        ("written", Reply::Written),
+        ("sealed", Reply::Sealed(vec![SealOutcome::Sealed(copy(1)), SealOutcome::Unknown, SealOutcome::Corrupt])),
+        ("done", Reply::Done),
+        ("blocks", Reply::Blocks(blocks())),
+        ("found", Reply::Found(vec![Some((copy(1), 77)), None])),
+        ("views", Reply::Views(views)),
+        ("removed", Reply::Removed(vec![true, false])),
+        ("count", Reply::Count(12)),
+        ("keys", Reply::Keys(Keys { entries: vec![entry], next: Some(10) })),
+        ("pulled", Reply::Pulled(pulled)),
+        ("stat_reply", Reply::Stat(vec![("blocks".into(), 3), ("bytes".into(), 1 << 40)])),
+    ]
+}
+
+fn blocks() -> Blocks {
+    let hit = |n, block_len, len, checksums| {
+        GetOutcome::Hit(Hit { copy: copy(n), writer: ClientId(0xc1), block_len, len, checksums })
+    };
+    let items = vec![
+        hit(1, 300_000, 3, vec![0xdead_beef]),
+        GetOutcome::Miss,
+        GetOutcome::BadRange { block_len: 10 },
+        GetOutcome::Damaged,
+        hit(2, 131_073, 131_073, vec![1, 2]),
+    ];
+    Blocks { first: 2, items }
+}

@@ -1,0 +1,175 @@
+//! Random messages of every kind, all of them allowed.
+
+use proptest::{collection::vec, option, prelude::*};
+use tidepool_types::{
+    BlockId, CHUNK_LEN, ClientId, CopyName, Epoch, Generation, MAX_BLOCK_LEN, MAX_KEY_LEN, chunk_count,
+};
+use tidepool_wire::message::*;
+
+const ITEMS: std::ops::Range<usize> = 0..20;
+
+fn id() -> impl Strategy<Value = BlockId> {
+    any::<[u8; 16]>().prop_map(BlockId::from_bytes)
+}
+
+fn copy() -> impl Strategy<Value = CopyName> {
+    let name = |(epoch, generation)| CopyName { epoch: Epoch(epoch), generation: Generation(generation) };
+    (any::<u64>(), 1..=u64::MAX).prop_map(name)
+}
+
+fn slot() -> impl Strategy<Value = SlotName> {
+    any::<(u32, u64)>().prop_map(|(slot, generation)| SlotName { slot, generation: Generation(generation) })
+}
+
+fn key() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![9 => vec(any::<u8>(), 1..40), 1 => vec(any::<u8>(), MAX_KEY_LEN)]
+}
+
+fn block_len() -> impl Strategy<Value = u64> {
+    prop_oneof![1..=1000u64, 1..=MAX_BLOCK_LEN, Just(MAX_BLOCK_LEN)]
+}
+
+fn pattern() -> impl Strategy<Value = Pattern> {
+    prop_oneof![Just(Pattern::All), ".{0,30}".prop_map(Pattern::Regex)]
+}
+
+fn reserve() -> impl Strategy<Value = Request> {
+    let item = (key(), block_len()).prop_map(|(key, len)| ReserveItem { key, len });
+    (any::<u32>(), any::<bool>(), vec(item, ITEMS))
+        .prop_map(|(wait_millis, mapped, items)| Request::Reserve(Reserve { wait_millis, mapped, items }))
+}
+
+fn seal() -> impl Strategy<Value = Request> {
+    let item = (slot(), vec(any::<u32>(), 0..9)).prop_map(|(slot, checksums)| SealItem { slot, checksums });
+    (any::<u32>(), vec(item, ITEMS)).prop_map(|(wait_millis, items)| Request::Seal(Seal { wait_millis, items }))
+}
+
+fn get() -> impl Strategy<Value = Request> {
+    let item = (id(), option::of(copy()), any::<u64>(), any::<u64>()).prop_map(|(id, copy, offset, len)| GetItem {
+        id,
+        copy,
+        offset,
+        len,
+    });
+    (any::<u32>(), vec(item, ITEMS)).prop_map(|(wait_millis, items)| Request::Get(Get { wait_millis, items }))
+}
+
+fn touch() -> impl Strategy<Value = Request> {
+    (vec(slot(), ITEMS), any::<[u64; 4]>()).prop_map(|(slots, [hits, foreign_hits, bytes, lost_races])| {
+        Request::Touch(Touch { slots, hits, foreign_hits, bytes, lost_races })
+    })
+}
+
+fn pull() -> impl Strategy<Value = Request> {
+    (any::<u32>(), ".{0,20}", any::<u64>(), any::<bool>(), vec(key(), ITEMS)).prop_map(
+        |(wait_millis, source, epoch, remove_source, keys)| {
+            Request::Pull(Pull { wait_millis, source, epoch: Epoch(epoch), remove_source, keys })
+        },
+    )
+}
+
+/// Any request.
+pub(crate) fn request() -> impl Strategy<Value = Request> {
+    prop_oneof![
+        any::<(u64, bool)>()
+            .prop_map(|(client, wants_memory)| Request::Hello(Hello { client: ClientId(client), wants_memory })),
+        reserve(),
+        (slot(), 0..MAX_BLOCK_LEN - 10).prop_map(|(slot, offset)| Request::Write(Write { slot, offset })),
+        seal(),
+        vec(slot(), ITEMS).prop_map(Request::Abort),
+        get(),
+        vec(id(), ITEMS).prop_map(Request::Confirm),
+        vec(id(), ITEMS).prop_map(Request::View),
+        vec(slot(), ITEMS).prop_map(Request::Unview),
+        touch(),
+        vec(id(), ITEMS).prop_map(Request::Remove),
+        pattern().prop_map(Request::RemoveMatching),
+        (pattern(), any::<u64>(), any::<u32>()).prop_map(|(pattern, cursor, limit)| Request::List(List {
+            pattern,
+            cursor,
+            limit
+        })),
+        pull(),
+        vec((id(), copy()), ITEMS).prop_map(Request::ReportCorrupt),
+        Just(Request::Stat),
+        id().prop_map(Request::Describe),
+    ]
+}
+
+fn reserve_outcome() -> impl Strategy<Value = ReserveOutcome> {
+    prop_oneof![
+        (slot(), any::<u64>()).prop_map(|(slot, offset)| ReserveOutcome::Taken { slot, offset }),
+        copy().prop_map(ReserveOutcome::Held),
+        Just(ReserveOutcome::NoSpace),
+        Just(ReserveOutcome::TooLarge),
+        Just(ReserveOutcome::UseSocket),
+    ]
+}
+
+fn hit() -> impl Strategy<Value = Hit> {
+    let lens = (1..=3 * CHUNK_LEN, 0..=CHUNK_LEN, 0..=1u64);
+    (copy(), any::<u64>(), lens, any::<u32>()).prop_map(|(copy, writer, (len, more, extra), sum)| {
+        let checksums = (0..chunk_count(len) + extra).map(|i| sum.wrapping_add(i as u32)).collect();
+        Hit { copy, writer: ClientId(writer), block_len: len + more, len, checksums }
+    })
+}
+
+fn blocks() -> impl Strategy<Value = Reply> {
+    let outcome = prop_oneof![
+        3 => hit().prop_map(GetOutcome::Hit),
+        1 => Just(GetOutcome::Miss),
+        1 => block_len().prop_map(|block_len| GetOutcome::BadRange { block_len }),
+        1 => Just(GetOutcome::Damaged),
+    ];
+    (any::<u32>(), vec(outcome, ITEMS)).prop_map(|(first, items)| Reply::Blocks(Blocks { first, items }))
+}
+
+fn view_outcome() -> impl Strategy<Value = ViewOutcome> {
+    prop_oneof![
+        (slot(), any::<u64>(), block_len()).prop_map(|(slot, offset, len)| ViewOutcome::Pinned { slot, offset, len }),
+        Just(ViewOutcome::Miss),
+        Just(ViewOutcome::OverLimit),
+    ]
+}
+
+fn keys() -> impl Strategy<Value = Reply> {
+    let entry = (key(), block_len(), copy(), any::<u64>(), any::<u32>())
+        .prop_map(|(key, len, copy, writer, views)| KeyEntry { key, len, copy, writer: ClientId(writer), views });
+    (vec(entry, ITEMS), option::of(1..=u64::MAX)).prop_map(|(entries, next)| Reply::Keys(Keys { entries, next }))
+}
+
+fn reason() -> impl Strategy<Value = Reason> {
+    use Reason::*;
+    prop::sample::select(vec![Malformed, Version, Invalid, Overloaded, Stopping, NotHere])
+}
+
+fn pull_outcome() -> impl Strategy<Value = PullOutcome> {
+    use PullOutcome::*;
+    prop::sample::select(vec![Copied, Held, Missing, NoSpace, Unavailable])
+}
+
+fn seal_outcome() -> impl Strategy<Value = SealOutcome> {
+    prop_oneof![copy().prop_map(SealOutcome::Sealed), Just(SealOutcome::Unknown), Just(SealOutcome::Corrupt)]
+}
+
+/// Any reply.
+pub(crate) fn reply() -> impl Strategy<Value = Reply> {
+    prop_oneof![
+        (reason(), ".{0,40}").prop_map(|(reason, message)| Reply::Refused(Refusal { reason, message })),
+        (".{0,20}", any::<u64>(), any::<[bool; 2]>()).prop_map(|(node, epoch, [memory, writable])| {
+            Reply::Welcome(Welcome { node, epoch: Epoch(epoch), memory, writable })
+        }),
+        vec(reserve_outcome(), ITEMS).prop_map(Reply::Reserved),
+        Just(Reply::Written),
+        vec(seal_outcome(), ITEMS).prop_map(Reply::Sealed),
+        Just(Reply::Done),
+        blocks(),
+        vec(option::of((copy(), block_len())), ITEMS).prop_map(Reply::Found),
+        vec(view_outcome(), ITEMS).prop_map(Reply::Views),
+        vec(any::<bool>(), ITEMS).prop_map(Reply::Removed),
+        any::<u64>().prop_map(Reply::Count),
+        keys(),
+        vec(pull_outcome(), ITEMS).prop_map(Reply::Pulled),
+        vec((".{0,20}", any::<u64>()), ITEMS).prop_map(Reply::Stat),
+    ]
+}
