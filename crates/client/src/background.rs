@@ -21,6 +21,8 @@ const REFRESH: Duration = Duration::from_secs(1);
 const MEMBERS: Duration = Duration::from_secs(1);
 /// How often uses are reported.
 const FLUSH: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+/// How long the watcher sleeps while there is nothing to watch.
+const IDLE: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 /// How often nodes that are down are called on.
 const PROBE: Duration = Duration::from_millis(500);
 /// Nodes called on at once.
@@ -89,8 +91,9 @@ fn watch(core: &Core) {
         let memories: Vec<_> = table.locals.iter().filter_map(|peer| Some((peer, peer.memory()?))).collect();
         let mut fds = vec![PollFd::new(core.watch.fd(), PollFlags::IN)];
         fds.extend(memories.iter().map(|(_, memory)| PollFd::new(memory.socket(), PollFlags::RDHUP)));
+        let pause = if memories.is_empty() { IDLE } else { FLUSH };
         // An error here is an interruption: the next round looks again.
-        let _ = rustix::event::poll(&mut fds, Some(&FLUSH));
+        let _ = rustix::event::poll(&mut fds, Some(&pause));
         core.watch.clear();
         for (peer, memory) in &memories {
             match has_hung_up(memory.socket()) {
@@ -112,11 +115,13 @@ fn probe(core: &Core) {
         for group in wanted.chunks(PROBES_AT_ONCE) {
             std::thread::scope(|scope| {
                 for &peer in group {
-                    scope.spawn(move || {
+                    let probe = move || {
                         if !peer.probe() {
                             core.peers.forget(peer);
                         }
-                    });
+                    };
+                    // Without a thread the node is called on in the next round.
+                    let _ = std::thread::Builder::new().spawn_scoped(scope, probe);
                 }
             });
         }

@@ -29,5 +29,4 @@ mod scrub;
 mod session;
 
 pub use config::NodeConfig;
-pub use counters::{Kind, Metric};
 pub use node::{Node, StartError};

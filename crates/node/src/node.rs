@@ -2,7 +2,7 @@
 
 use crate::announce::{AnnounceConfig, Announcer, NodeInfo};
 use crate::config::NodeConfig;
-use crate::counters::{Counters, Metric};
+use crate::counters::Counters;
 use crate::listen::{self, Listeners};
 use crate::process::Processes;
 use crate::reservations::Reservations;
@@ -19,7 +19,7 @@ use thiserror::Error;
 use tidepool_store::inventory::Inventory;
 use tidepool_store::{OpenError, Pool, PoolConfig};
 use tidepool_transfer::conn::Socket;
-use tidepool_types::{ClientId, Epoch};
+use tidepool_types::{ClientId, Epoch, Metric};
 
 /// Why a node did not start.
 #[derive(Debug, Error)]

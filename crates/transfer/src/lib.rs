@@ -30,9 +30,9 @@
 //! assert_eq!(data, b"state");
 //! ```
 
-pub mod conn;
 #[cfg(feature = "testing")]
 pub mod conformance;
+pub mod conn;
 pub mod copy;
 pub mod fault;
 pub mod memory;

@@ -13,7 +13,9 @@ pub enum InvalidInput {
     #[error("block of {0} bytes: a block has 1 to {MAX_BLOCK_LEN} bytes")]
     BlockLength(u64),
     /// A range that does not lie inside its block.
-    #[error("range of {len} bytes at {offset} in a block of {block} bytes: a range has at least 1 byte and ends inside its block")]
+    #[error(
+        "range of {len} bytes at {offset} in a block of {block} bytes: a range has at least 1 byte and ends inside its block"
+    )]
     Range {
         /// First byte asked for.
         offset: u64,
@@ -23,7 +25,9 @@ pub enum InvalidInput {
         block: u64,
     },
     /// A name that cannot name a node.
-    #[error("node name {0:?}: a name has 1 to 64 characters out of a-z A-Z 0-9 . _ -, and starts with a letter or a digit")]
+    #[error(
+        "node name {0:?}: a name has 1 to 64 characters out of a-z A-Z 0-9 . _ -, and starts with a letter or a digit"
+    )]
     NodeName(String),
 }
 

@@ -16,12 +16,14 @@
 mod deadline;
 mod id;
 mod key;
+mod metric;
 mod names;
 mod units;
 
 pub use deadline::Deadline;
 pub use id::{BlockId, TenantSecret};
 pub use key::{InvalidInput, Key, check_block_len, check_range};
+pub use metric::{Latency, Metric, Value};
 pub use names::{ClientId, CopyName, Epoch, Generation, NodeName, Tier};
 pub use units::{ByteSize, Span, UnitError};
 

@@ -16,7 +16,8 @@ pub enum UnitError {
 }
 
 const SIZE_UNITS: [(&str, u64); 5] = [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
-const SPAN_UNITS: [(&str, u64); 5] = [("us", 1), ("ms", 1_000), ("s", 1_000_000), ("m", 60_000_000), ("h", 3_600_000_000)];
+const SPAN_UNITS: [(&str, u64); 5] =
+    [("us", 1), ("ms", 1_000), ("s", 1_000_000), ("m", 60_000_000), ("h", 3_600_000_000)];
 
 /// Splits `text` into its digits and its unit, and multiplies.
 fn parse(text: &str, units: &[(&str, u64)]) -> Option<u64> {

@@ -1,0 +1,97 @@
+use super::*;
+use std::time::Duration;
+
+fn directory(config: CatalogConfig) -> (Directory, Arc<Index>) {
+    let index = Arc::new(Index::default());
+    (Directory::new(config, index.clone()), index)
+}
+
+fn node(name: &str, epoch: u64) -> wire::NodeInfo {
+    wire::NodeInfo { name: name.to_owned(), epoch, ..wire::NodeInfo::default() }
+}
+
+fn state_of(directory: &Directory, name: &str) -> Option<NodeState> {
+    directory.view().members.iter().find(|member| member.info.name == name).map(|member| member.state)
+}
+
+#[test]
+fn a_reconnect_is_a_new_number_and_the_old_one_is_invalid_at_once() {
+    let (directory, index) = directory(CatalogConfig::default());
+    let first = directory.connect(node("a", 1)).unwrap();
+    let second = directory.connect(node("a", 1)).unwrap();
+    assert!(second.lease.number() > first.lease.number());
+    assert_ne!(second.lease.slot(), first.lease.slot());
+    assert!(!index.live().contains(first.lease.slot()));
+    assert!(index.live().contains(second.lease.slot()));
+    let (mut ended, number) = (first.ended, first.lease.number());
+    assert!(ended.try_recv().is_ok(), "the old stream is told to end");
+    // What the old stream's end reports no longer matters.
+    directory.disconnect("a", number, Link::Broken);
+    assert_eq!(state_of(&directory, "a"), Some(NodeState::Alive));
+}
+
+#[test]
+fn a_name_belongs_to_the_incarnation_that_is_talking() {
+    let (directory, _) = directory(CatalogConfig::default());
+    let first = directory.connect(node("a", 1)).unwrap();
+    assert_eq!(directory.connect(node("a", 2)).err(), Some(Refused::NameInUse));
+    directory.disconnect("a", first.lease.number(), Link::Broken);
+    assert_eq!(state_of(&directory, "a"), Some(NodeState::Suspect));
+    assert!(directory.connect(node("a", 2)).is_ok());
+    assert_eq!(state_of(&directory, "a"), Some(NodeState::Alive));
+}
+
+#[test]
+fn a_goodbye_is_death_at_once() {
+    let (directory, index) = directory(CatalogConfig::default());
+    let stream = directory.connect(node("a", 1)).unwrap();
+    directory.disconnect("a", stream.lease.number(), Link::Left);
+    assert_eq!(state_of(&directory, "a"), Some(NodeState::Dead));
+    assert!(!index.live().contains(stream.lease.slot()));
+}
+
+#[test]
+fn the_dead_make_room_for_new_nodes_and_the_living_do_not() {
+    let (directory, _) = directory(CatalogConfig { max_nodes: 1, ..CatalogConfig::default() });
+    let stream = directory.connect(node("a", 1)).unwrap();
+    assert_eq!(directory.connect(node("b", 1)).err(), Some(Refused::TooMany));
+    directory.disconnect("a", stream.lease.number(), Link::Left);
+    assert!(directory.connect(node("b", 1)).is_ok());
+}
+
+#[test]
+fn the_dead_are_forgotten_in_time() {
+    let config = CatalogConfig {
+        dead_after: Duration::from_millis(2),
+        suspect_after: Duration::from_millis(1),
+        forget_after: Duration::from_millis(1),
+        ..CatalogConfig::default()
+    };
+    let (directory, _) = directory(config);
+    let _stream = directory.connect(node("a", 1)).unwrap();
+    while state_of(&directory, "a").is_some() {
+        directory.tick();
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_look_up_under_way_keeps_slots_from_being_given_away() {
+    let (directory, _) = directory(CatalogConfig::default());
+    let _first = directory.connect(node("a", 1)).unwrap();
+    let held = directory.view();
+    let _second = directory.connect(node("a", 1)).unwrap();
+    assert!(directory.old_view_in_use());
+    drop(held);
+    assert!(!directory.old_view_in_use());
+}
+
+#[test]
+fn a_stream_that_was_replaced_gets_no_new_number() {
+    let (directory, _) = directory(CatalogConfig::default());
+    let first = directory.connect(node("a", 1)).unwrap();
+    let renumbered = directory.renumber("a", &first.lease).unwrap();
+    assert!(directory.renumber("a", &first.lease).is_none());
+    let _second = directory.connect(node("a", 1)).unwrap();
+    assert!(directory.renumber("a", &renumbered).is_none());
+}

@@ -75,7 +75,7 @@ impl Session<'_> {
 
     pub(super) fn stat(&self) -> Answer {
         let metrics = self.shared.metrics();
-        Answer::Reply(Reply::Stat(metrics.into_iter().map(|metric| (metric.name, metric.value)).collect()))
+        Answer::Reply(Reply::Stat(metrics.iter().map(|metric| (metric.full_name(), metric.number())).collect()))
     }
 
     pub(super) fn describe(&self, id: &BlockId) -> Answer {

@@ -122,7 +122,7 @@ impl<'a> Session<'a> {
                 };
                 self.connection.send_reply(number, &reply, &[], &[], until)?;
                 if let Some(latency) = latency {
-                    latency.record(started.elapsed());
+                    latency.observe(started.elapsed());
                 }
             }
             Answer::None => {}

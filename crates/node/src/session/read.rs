@@ -69,7 +69,7 @@ impl Session<'_> {
         add(&counters.misses_absent, served.misses);
         add(&counters.misses_damaged, served.damaged);
         add(&counters.tcp_bytes_out, served.bytes);
-        counters.get_latency.record(started.elapsed());
+        counters.get_latency.observe(started.elapsed());
         Ok(Answer::None)
     }
 

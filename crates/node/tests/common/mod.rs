@@ -37,7 +37,7 @@ impl TestNode {
     /// The value of a metric.
     pub(crate) fn metric(&self, name: &str) -> u64 {
         let metrics = self.node.metrics();
-        metrics.iter().find(|m| m.name == name).unwrap_or_else(|| panic!("no metric {name}")).value
+        metrics.iter().find(|m| m.full_name() == name).unwrap_or_else(|| panic!("no metric {name}")).number()
     }
 
     pub(crate) fn unix(&self, client: u64) -> Client {

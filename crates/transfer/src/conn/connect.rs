@@ -4,9 +4,7 @@ use super::{ConnError, Connection};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
-use rustix::net::sockopt::{
-    set_socket_recv_buffer_size, set_socket_send_buffer_size, set_tcp_nodelay, socket_error,
-};
+use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_size, set_tcp_nodelay, socket_error};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, ipproto, socket_with};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::Path;
@@ -91,11 +89,7 @@ fn new_socket(family: AddressFamily, protocol: Option<rustix::net::Protocol>) ->
 
 /// Connects a non-blocking socket. A Unix socket whose backlog is full answers AGAIN and has nothing to poll for: it is
 /// tried again until the deadline.
-fn finish_connect(
-    socket: &OwnedFd,
-    connect: impl Fn() -> Result<(), Errno>,
-    until: Deadline,
-) -> Result<(), ConnError> {
+fn finish_connect(socket: &OwnedFd, connect: impl Fn() -> Result<(), Errno>, until: Deadline) -> Result<(), ConnError> {
     loop {
         match connect() {
             Ok(()) => return Ok(()),

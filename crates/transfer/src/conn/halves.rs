@@ -106,12 +106,7 @@ impl FrameSender {
         self.buffer.shrink_to(KEPT_BUFFER);
     }
 
-    fn finish(
-        &mut self,
-        payload: &[IoSlice<'_>],
-        fds: &[BorrowedFd<'_>],
-        until: Deadline,
-    ) -> Result<(), ConnError> {
+    fn finish(&mut self, payload: &[IoSlice<'_>], fds: &[BorrowedFd<'_>], until: Deadline) -> Result<(), ConnError> {
         let mut pieces = Vec::with_capacity(1 + payload.len());
         pieces.push(IoSlice::new(&self.buffer));
         pieces.extend_from_slice(payload);
@@ -190,6 +185,7 @@ impl FrameReceiver {
 
     /// Receives a header. A time-out before its first byte leaves the connection as it was; any other error closes it.
     fn head(&mut self, idle: Deadline, mut fds: Option<&mut Vec<OwnedFd>>) -> Result<(Header, Deadline), ConnError> {
+        self.socket.check_open()?;
         self.discard_payload(self.frame_until(idle))?;
         self.compact();
         if !self.has_buffered() {
@@ -245,6 +241,7 @@ impl FrameReceiver {
             return Ok(0);
         }
         if self.has_buffered() {
+            self.socket.check_open()?;
             let piece = to.take((self.buffer.len() - self.start).min(len as usize));
             // SAFETY: the caller lends the piece for writing; the buffer has as many bytes.
             unsafe { std::ptr::copy_nonoverlapping(self.buffer.as_ptr().add(self.start), piece.start, piece.len) };

@@ -70,11 +70,7 @@ impl Connection {
     /// Takes over a connected stream socket.
     pub fn from_socket(fd: OwnedFd) -> Result<Self, ConnError> {
         let socket = Arc::new(Socket::new(fd)?);
-        Ok(Self {
-            sender: FrameSender::new(Arc::clone(&socket)),
-            receiver: FrameReceiver::new(socket),
-            last_number: 0,
-        })
+        Ok(Self { sender: FrameSender::new(Arc::clone(&socket)), receiver: FrameReceiver::new(socket), last_number: 0 })
     }
 
     /// The socket, to close the connection from another thread.

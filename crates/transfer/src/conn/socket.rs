@@ -10,8 +10,8 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown,
-    recvmsg, sendmsg, shutdown,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    Shutdown, recvmsg, sendmsg, shutdown,
 };
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -56,7 +56,8 @@ impl Socket {
         self.closed.load(Ordering::Acquire)
     }
 
-    fn check_open(&self) -> Result<(), ConnError> {
+    /// An error once this side has closed the connection: what it received before must not be used either.
+    pub(super) fn check_open(&self) -> Result<(), ConnError> {
         if self.is_closed() { Err(ConnError::Closed) } else { Ok(()) }
     }
 

@@ -144,7 +144,9 @@ impl<'a> Task<'a> {
                     let out = std::slice::from_raw_parts_mut(out.add(first as usize), chunk_count(len) as usize);
                     checksummed::copy_chunks(&mut to, &mut from, len, checksum, first, out);
                 }
-                None if streaming => for_each_pair(&mut to, &mut from, len as usize, |to, from, len| stream::copy(to, from, len)),
+                None if streaming => {
+                    for_each_pair(&mut to, &mut from, len as usize, |to, from, len| stream::copy(to, from, len))
+                }
                 None => copy_scattered(&mut to, &mut from, len as usize),
             }
         }

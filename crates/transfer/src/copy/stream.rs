@@ -9,8 +9,8 @@ pub(super) use plain::{copy, fence};
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use std::arch::x86_64::{
-        __m256i, __m512i, _MM_HINT_T0, _mm_prefetch, _mm_sfence, _mm256_loadu_si256, _mm256_stream_si256, _mm512_loadu_si512,
-        _mm512_stream_si512,
+        __m256i, __m512i, _MM_HINT_T0, _mm_prefetch, _mm_sfence, _mm256_loadu_si256, _mm256_stream_si256,
+        _mm512_loadu_si512, _mm512_stream_si512,
     };
 
     /// How far ahead of the loads the source is prefetched. It reaches into the next page, which the hardware's own

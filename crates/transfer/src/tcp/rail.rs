@@ -92,7 +92,9 @@ impl Rail {
         let understood = match incoming.message? {
             Reply::Blocks(blocks) => {
                 let begun = self.shared.settle(|board| board.begin_landing(self.stream, number, blocks));
-                let Ok(mut landing) = begun else { return Err(ConnError::Unexpected("blocks that were not asked for")) };
+                let Ok(mut landing) = begun else {
+                    return Err(ConnError::Unexpected("blocks that were not asked for"));
+                };
                 self.land(receiver, &mut landing)?;
                 Ok(())
             }

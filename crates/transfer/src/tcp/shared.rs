@@ -1,7 +1,7 @@
 //! What a transport's caller and its stream threads share besides the board: the sending halves and the wake-ups.
 
-use super::board::Board;
 use super::TcpConfig;
+use super::board::Board;
 use crate::conn::{ConnError, Connection, FrameReceiver, FrameSender, Socket};
 use parking_lot::{Condvar, Mutex};
 use rustix::event::{EventfdFlags, eventfd};

@@ -193,7 +193,8 @@ impl Board {
         let share = self.waiting_bytes / (2 * self.limits.streams as u64);
         let target = share.clamp(*GET_BYTES.start(), *GET_BYTES.end());
         let (mut items, mut slices, mut bytes, mut until) = (Vec::new(), Vec::new(), 0, None::<Deadline>);
-        while items.len() < GET_ITEMS && (bytes == 0 || self.reads.front().is_some_and(|s| bytes + s.charge <= target)) {
+        while items.len() < GET_ITEMS && (bytes == 0 || self.reads.front().is_some_and(|s| bytes + s.charge <= target))
+        {
             let Some(slice) = self.pop_read() else { break };
             let Some(operation) = self.live(slice.op) else { continue };
             let Work::Read(read) = &operation.work else { continue };

@@ -6,7 +6,31 @@ mod proxy;
 pub use node::TestNode;
 pub use proxy::{Break, Proxy};
 
-use tidepool_types::BlockId;
+use crate::memory::MemoryNode;
+use crate::tcp::{TcpConfig, TcpTransport};
+use std::net::SocketAddr;
+use std::time::Duration;
+use tidepool_types::{BlockId, ClientId, Deadline, Epoch};
+
+/// The incarnation of nodes that [`start_node`] starts.
+pub const EPOCH: Epoch = Epoch(3);
+
+/// A node that holds nothing yet.
+#[must_use]
+pub fn start_node() -> TestNode {
+    TestNode::start(MemoryNode::new(EPOCH), crate::conn::TcpOptions::default())
+}
+
+/// A transport with `streams` streams to the node at `address`.
+///
+/// # Panics
+/// If it cannot be connected.
+#[must_use]
+pub fn connect(address: SocketAddr, streams: usize) -> TcpTransport {
+    let config = TcpConfig { streams, ..TcpConfig::default() };
+    let until = Deadline::after(Duration::from_secs(10));
+    TcpTransport::connect(address, EPOCH, ClientId(1), config, until).expect("a test's node answers")
+}
 
 /// The id of a test's block number `number`.
 #[must_use]

@@ -33,7 +33,7 @@ pub struct Proxy {
 
 #[derive(Debug)]
 struct Shared {
-    node: SocketAddr,
+    node: Mutex<SocketAddr>,
     how: Mutex<Break>,
     passed: AtomicU64,
     stop: AtomicBool,
@@ -50,7 +50,7 @@ impl Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").expect("the loopback interface has a free port");
         let address = listener.local_addr().expect("a bound listener has an address");
         let shared = Arc::new(Shared {
-            node,
+            node: Mutex::new(node),
             how: Mutex::new(how),
             passed: AtomicU64::new(0),
             stop: AtomicBool::new(false),
@@ -78,6 +78,12 @@ impl Proxy {
     /// Changes how the proxy breaks, from now on.
     pub fn set(&self, how: Break) {
         *self.shared.how.lock() = how;
+    }
+
+    /// Closes the connections and sends new ones to another node.
+    pub fn redirect(&self, node: SocketAddr) {
+        *self.shared.node.lock() = node;
+        self.shared.streams.lock().drain(..).for_each(|stream| drop(stream.shutdown(Shutdown::Both)));
     }
 }
 
@@ -107,7 +113,7 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
 }
 
 fn connect(client: TcpStream, shared: &Arc<Shared>) -> std::io::Result<[JoinHandle<()>; 2]> {
-    let node = TcpStream::connect(shared.node)?;
+    let node = TcpStream::connect(*shared.node.lock())?;
     client.set_nodelay(true)?;
     node.set_nodelay(true)?;
     shared.streams.lock().extend([client.try_clone()?, node.try_clone()?]);

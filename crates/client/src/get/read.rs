@@ -1,0 +1,129 @@
+//! One read from its start to its answer: what is wanted, and what has become of it so far.
+
+use crate::counters::{Counters, add};
+use crate::error::GetError;
+use tidepool_transfer::ops::{Completion, Destination, Done, Failure, Op, ReadOp, Regions};
+use tidepool_types::{BlockId, ClientId, CopyName};
+use tidepool_wire::message::SlotName;
+
+/// A block, or a range of one, that somebody wants.
+pub(crate) struct Read {
+    pub(crate) id: BlockId,
+    pub(crate) offset: u64,
+    /// Bytes wanted, or all up to the block's end.
+    pub(crate) len: Option<u64>,
+    /// Where they go; `None` has memory allocated for them.
+    pub(crate) into: Option<Regions>,
+    pub(crate) state: State,
+}
+
+/// What has become of a read.
+pub(crate) enum State {
+    /// Still wanted; the latest failure says why it will have been a miss.
+    Wanted(Miss),
+    /// The bytes are where they should be.
+    Delivered { bytes: u64, data: Option<Vec<u8>> },
+    /// It cannot be, whoever is asked.
+    Refused(GetError),
+}
+
+/// Why a read is a miss.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Miss {
+    Absent,
+    NoCatalog,
+    LostRace,
+    Corrupt,
+    Unavailable,
+    TimedOut,
+}
+
+/// What a completion says about the node that it came from.
+pub(crate) enum Verdict {
+    Hit(Hit),
+    LostRace,
+    Corrupt(CopyName),
+    /// The node did not answer as it should.
+    Failed,
+    /// The node is fine; it just does not hold the block, or the caller asked for too much.
+    Other,
+}
+
+/// A successful read, as far as statistics go.
+pub(crate) struct Hit {
+    pub(crate) slot: Option<SlotName>,
+    pub(crate) writer: ClientId,
+    pub(crate) bytes: u64,
+}
+
+impl Read {
+    pub(crate) fn whole(id: BlockId, into: Option<Regions>) -> Self {
+        Self { id, offset: 0, len: None, into, state: State::Wanted(Miss::Absent) }
+    }
+
+    pub(crate) fn is_wanted(&self) -> bool {
+        matches!(self.state, State::Wanted(_))
+    }
+
+    /// Remembers why it will have been a miss.
+    pub(crate) fn note(&mut self, miss: Miss) {
+        if let State::Wanted(latest) = &mut self.state {
+            *latest = miss;
+        }
+    }
+
+    /// The operation that reads it; its token is the read's place in its batch.
+    pub(crate) fn op(&self, token: usize) -> Op {
+        let destination = self.into.clone().map_or(Destination::Allocate, Destination::Into);
+        let Self { id, offset, len, .. } = *self;
+        Op::Read(ReadOp { token: token as u64, id, copy: None, offset, len, destination })
+    }
+
+    /// Takes note of an attempt's end.
+    pub(crate) fn settle(&mut self, outcome: Result<Done, Failure>) -> Verdict {
+        let (miss, verdict) = match outcome {
+            Ok(Done::Read { slot, writer, bytes, data, .. }) => {
+                self.state = State::Delivered { bytes, data };
+                return Verdict::Hit(Hit { slot, writer, bytes });
+            }
+            Err(Failure::TooSmall { block_len }) => {
+                let needed = self.len.unwrap_or_else(|| block_len.saturating_sub(self.offset));
+                self.state = State::Refused(GetError::BufferTooSmall { needed });
+                return Verdict::Other;
+            }
+            Err(Failure::BadRange { block_len: block }) => {
+                let (offset, len) = (self.offset, self.len.unwrap_or(0));
+                self.state = State::Refused(GetError::BadRange { offset, len, block });
+                return Verdict::Other;
+            }
+            Err(Failure::Miss) => (Miss::Absent, Verdict::Other),
+            Err(Failure::LostRace) => (Miss::LostRace, Verdict::LostRace),
+            Err(Failure::Corrupt(copy)) => (Miss::Corrupt, Verdict::Corrupt(copy)),
+            Err(Failure::TimedOut | Failure::Cancelled) => (Miss::TimedOut, Verdict::Failed),
+            Err(Failure::Unavailable) | Ok(Done::Written { .. }) => (Miss::Unavailable, Verdict::Failed),
+        };
+        self.note(miss);
+        verdict
+    }
+
+    /// The answer: bytes delivered, and the bytes themselves if memory was allocated for them. Counts a miss.
+    pub(crate) fn answer(self, counters: &Counters) -> Result<Option<(u64, Option<Vec<u8>>)>, GetError> {
+        let counter = match self.state {
+            State::Delivered { bytes, data } => return Ok(Some((bytes, data))),
+            State::Refused(error) => return Err(error),
+            State::Wanted(Miss::Absent) => &counters.misses_absent,
+            State::Wanted(Miss::NoCatalog) => &counters.misses_no_catalog,
+            State::Wanted(Miss::LostRace) => &counters.misses_lost_race,
+            State::Wanted(Miss::Corrupt) => &counters.misses_corrupt,
+            State::Wanted(Miss::Unavailable) => &counters.misses_unavailable,
+            State::Wanted(Miss::TimedOut) => &counters.misses_timed_out,
+        };
+        add(counter, 1);
+        Ok(None)
+    }
+}
+
+/// The read that a completion is about, if there is such a read.
+pub(crate) fn read_of<'a>(reads: &'a mut [Read], completion: &Completion) -> Option<&'a mut Read> {
+    reads.get_mut(usize::try_from(completion.token).ok()?)
+}
