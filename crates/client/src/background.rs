@@ -70,8 +70,10 @@ pub(crate) fn look_around(core: &Core, budget: Duration) {
     if core.config.local {
         core.peers.scan(&core.config.dir);
     }
-    if let Some(members) = core.directory.members(Deadline::after(budget)) {
-        core.peers.update_members(members);
+    let answer = core.catalogs.members(Deadline::after(budget));
+    // No member and not complete: no catalog has answered. What was known stays known.
+    if answer.complete || !answer.members.is_empty() {
+        core.peers.update_members(answer.members);
     }
 }
 

@@ -1,11 +1,11 @@
 //! The client itself: made once per process, cloned freely, used from any thread.
 
 use crate::background::{self, Background};
+use crate::catalogs::{Catalogs, CatalogsConfig};
 use crate::call::{Call, Overloaded, Workers};
 use crate::config::ClientConfig;
 use crate::core::Core;
 use crate::counters::ClientStats;
-use crate::directory::{Directory, NoCatalogs};
 use crate::error::ConnectError;
 use std::fmt;
 use std::sync::Arc;
@@ -45,10 +45,10 @@ impl Client {
     /// setting that is not allowed, or a machine out of threads, makes this fail.
     pub fn connect(config: ClientConfig) -> Result<Self, ConnectError> {
         config.validate()?;
-        let directory = directory(&config)?;
+        let catalogs = Catalogs::new(&config.catalogs, CatalogsConfig::default())?;
         let populator = background::start_populator()?;
         // A full queue only means that the mapping's first reads are slower.
-        let core = Arc::new(Core::new(config, directory, move |mapping| {
+        let core = Arc::new(Core::new(config, catalogs, move |mapping| {
             let _ = populator.try_send(Arc::clone(mapping));
         })?);
         let config = &core.config;
@@ -108,13 +108,6 @@ impl Client {
             Limit::Until(deadline) => deadline,
         }
     }
-}
-
-fn directory(config: &ClientConfig) -> Result<Box<dyn Directory>, ConnectError> {
-    if config.catalogs.is_empty() {
-        return Ok(Box::new(NoCatalogs));
-    }
-    crate::ask::catalogs(&config.catalogs)
 }
 
 impl fmt::Debug for Client {

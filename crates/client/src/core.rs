@@ -1,9 +1,9 @@
 //! What all clones of a client and its background threads share.
 
 use crate::bell::Bell;
+use crate::catalogs::Catalogs;
 use crate::config::{ClientConfig, Verify};
 use crate::counters::Counters;
-use crate::directory::Directory;
 use crate::peers::{Context, Peer, Peers};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::OwnedFd;
@@ -18,7 +18,7 @@ use tidepool_types::{BlockId, ClientId, InvalidInput, Key, TenantSecret};
 pub(crate) struct Core {
     pub(crate) config: ClientConfig,
     pub(crate) id: ClientId,
-    pub(crate) directory: Box<dyn Directory>,
+    pub(crate) catalogs: Catalogs,
     pub(crate) peers: Peers,
     pub(crate) context: Arc<Context>,
     pub(crate) counters: Arc<Counters>,
@@ -56,7 +56,7 @@ impl Wake {
 impl Core {
     pub(crate) fn new(
         config: ClientConfig,
-        directory: Box<dyn Directory>,
+        catalogs: Catalogs,
         mapped: impl Fn(&Arc<Mapping>) + Send + Sync + 'static,
     ) -> std::io::Result<Self> {
         let counters = Arc::new(Counters::default());
@@ -78,7 +78,7 @@ impl Core {
         };
         Ok(Self {
             id,
-            directory,
+            catalogs,
             peers: Peers::new(Arc::clone(&context), config.local, on_mapped),
             copies: Arc::new(config.copy_threads.map_or_else(CopyPool::with_default_helpers, CopyPool::new)),
             context,

@@ -1,5 +1,6 @@
 //! What a caller may have to act on. A miss is not among it.
 
+use crate::catalogs::CatalogsError;
 use crate::config::InvalidConfig;
 use thiserror::Error;
 use tidepool_types::{InvalidInput, NodeName};
@@ -11,8 +12,8 @@ pub enum ConnectError {
     #[error("client settings: {0}")]
     Config(#[from] InvalidConfig),
     /// A catalog's address cannot be used.
-    #[error("catalogs: {0}")]
-    Catalogs(String),
+    #[error(transparent)]
+    Catalogs(#[from] CatalogsError),
     /// A thread could not be started.
     #[error("the client's threads: {0}")]
     Threads(#[from] std::io::Error),

@@ -1,50 +1,103 @@
-//! Nodes as callers see them.
+//! The nodes of the pool, as callers see them.
 
-use crate::peers::NodeKey;
+use crate::catalogs::{Member, NodeState};
+use crate::client::Client;
+use crate::error::NodeError;
+use crate::peers::{NodeKey, Peer};
 use std::path::PathBuf;
-use tidepool_types::{Epoch, NodeName};
-
-/// What a catalog thinks of a node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum NodeState {
-    /// Heard of lately.
-    Alive,
-    /// Silent for a moment: read from last, and not written to.
-    Suspect,
-    /// Silent for long, or gone on purpose.
-    Dead,
-    /// Known from its socket on this host only.
-    Unannounced,
-}
+use std::sync::Arc;
+use tidepool_transfer::conn::ConnError;
+use tidepool_types::{Deadline, Epoch, NodeName};
+use tidepool_wire::message::{Reply, Request};
 
 /// A node of the pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Member {
+pub struct PoolNode {
     /// Its name.
     pub name: NodeName,
     /// Its incarnation.
     pub epoch: Epoch,
-    /// Where it serves the data protocol, `host:port`; empty when unannounced.
-    pub data_address: String,
+    /// Where it serves the data protocol, `host:port`; `None` when it is known from its socket only.
+    pub data_address: Option<String>,
     /// Its Unix socket on its own host.
-    pub socket_path: Option<PathBuf>,
-    /// What the catalog thinks of it.
-    pub state: NodeState,
-    /// Bytes that it has for blocks; zero when unknown.
-    pub capacity: u64,
+    pub socket: Option<PathBuf>,
+    /// What the catalogs think of it; `None` when they do not know it.
+    pub state: Option<NodeState>,
+    /// Bytes that it has for blocks; zero when the catalogs do not know it.
+    pub capacity_bytes: u64,
     /// Bytes of these in use.
-    pub used: u64,
+    pub used_bytes: u64,
     /// Whether this client has its memory mapped.
     pub mapped: bool,
 }
 
-impl Member {
-    pub(crate) fn key(&self) -> NodeKey {
-        NodeKey { name: self.name.clone(), epoch: self.epoch }
+impl PoolNode {
+    fn announced(member: &Member, mapped: bool) -> Self {
+        let node = member.node.clone();
+        Self {
+            name: node.name,
+            epoch: node.epoch,
+            data_address: Some(node.data_address),
+            socket: node.socket,
+            state: Some(node.state),
+            capacity_bytes: member.capacity_bytes,
+            used_bytes: member.used_bytes,
+            mapped,
+        }
     }
 
-    /// Whether it is worth reading from.
-    pub(crate) fn is_usable(&self) -> bool {
-        self.state != NodeState::Dead
+    fn unannounced(peer: &Peer) -> Self {
+        let NodeKey { name, epoch } = peer.key.clone();
+        let socket = peer.memory().map(|memory| memory.socket_path.clone());
+        let (data_address, state) = (None, None);
+        Self { name, epoch, data_address, socket, state, capacity_bytes: 0, used_bytes: 0, mapped: true }
     }
+}
+
+impl Client {
+    /// The nodes that the catalogs know, asked now, and those on this host that they do not know.
+    #[must_use]
+    pub fn members(&self) -> Vec<PoolNode> {
+        let core = self.core();
+        let answer = core.catalogs.members(self.deadline());
+        let table = core.peers.table();
+        let members = if answer.complete || !answer.members.is_empty() { &answer.members } else { &table.members };
+        let is_mapped = |key: &NodeKey| table.locals.iter().any(|peer| peer.key == *key);
+        let announced = |member: &Member| PoolNode::announced(member, is_mapped(&NodeKey::of(&member.node)));
+        let mut nodes: Vec<PoolNode> = members.iter().map(announced).collect();
+        let known: Vec<NodeKey> = members.iter().map(|member| NodeKey::of(&member.node)).collect();
+        let others = table.locals.iter().filter(|peer| !known.contains(&peer.key));
+        nodes.extend(others.map(|peer| PoolNode::unannounced(peer)));
+        nodes
+    }
+
+    /// A node's numbers, under the names of its metrics.
+    pub fn node_stat(&self, node: &NodeName) -> Result<Vec<(String, u64)>, NodeError> {
+        let peer = self.peer_named(node)?;
+        match ask(&peer, &Request::Stat, self.deadline())? {
+            Reply::Stat(numbers) => Ok(numbers),
+            _ => Err(NodeError::Unreachable(peer.key.name.clone())),
+        }
+    }
+
+    /// The node of that name.
+    pub(crate) fn peer_named(&self, name: &NodeName) -> Result<Arc<Peer>, NodeError> {
+        let core = self.core();
+        if let Some(peer) = core.peers.table().named(name) {
+            return Ok(Arc::clone(peer));
+        }
+        // It may have joined since the last look around.
+        let answer = core.catalogs.members(self.deadline());
+        let member = answer.members.iter().find(|member| member.node.name == *name);
+        let peer = member.and_then(|member| core.peers.reach(&member.node));
+        peer.ok_or_else(|| NodeError::UnknownNode(name.clone()))
+    }
+}
+
+/// Asks a node, and says which node it was if that fails.
+pub(crate) fn ask(peer: &Peer, request: &Request, deadline: Deadline) -> Result<Reply, NodeError> {
+    peer.call(request, deadline).map_err(|error| match error {
+        ConnError::Refused(refusal) => NodeError::Refused { node: peer.key.name.clone(), message: refusal.message },
+        _ => NodeError::Unreachable(peer.key.name.clone()),
+    })
 }

@@ -7,7 +7,7 @@ use crate::sync::AtomicU64;
 use std::io;
 use std::os::fd::OwnedFd;
 use thiserror::Error;
-use tidepool_types::{BlockId, ClientId, CopyName, Epoch, Generation};
+use tidepool_types::{BlockId, ClientId, CopyName, Epoch, Generation, MAX_KEY_LEN, check_block_len};
 use tidepool_wire::message::SlotName;
 
 /// Why a node's memory could not be mapped.
@@ -76,9 +76,16 @@ impl Mapping {
         self.index().find(id, |slot| {
             let header = self.header(slot)?;
             let (stamp, described) = load_sealed(header)?;
-            let inside = self.slab.at(described.offset, described.len).is_some();
-            (described.id == id && inside && unchanged(header, stamp)).then_some(Found { slot, stamp, described })
+            let sane = self.is_sane(&described);
+            (described.id == id && sane && unchanged(header, stamp)).then_some(Found { slot, stamp, described })
         })
+    }
+
+    /// Whether a block can be as its header says; every later access relies on it.
+    fn is_sane(&self, described: &Described) -> bool {
+        check_block_len(described.len).is_ok()
+            && described.key_len <= MAX_KEY_LEN as u64
+            && self.slab.at(described.offset, described.len).is_some()
     }
 
     /// Whether everything taken from the block since it was found belongs to it.

@@ -182,12 +182,13 @@ impl ShmTransport {
         let sums = self.mapping.readable_at(ready.found.checksums_at() + 4 * first, 4 * (last - first));
         let (Some(bytes), Some(sums)) = (bytes, sums) else { return false };
         // SAFETY: both ranges lie inside the mapping. If the slot is reused meanwhile the bytes are garbage, which at
-        // worst makes a read fail that had lost its race anyway.
+        // worst makes a read fail that had lost its race anyway. Nothing promises that the sums are aligned.
         let (bytes, sums) = unsafe {
-            let sums = std::slice::from_raw_parts(sums.cast::<u32>(), (last - first) as usize);
+            let sum = |n: u64| sums.cast::<u32>().add(n as usize).read_unaligned();
+            let sums: Vec<u32> = (0..last - first).map(sum).collect();
             (std::slice::from_raw_parts(bytes, (end - start) as usize), sums)
         };
-        BlockChecksum::new(ready.found.id(), block_len).verify(start, bytes, sums).is_ok()
+        BlockChecksum::new(ready.found.id(), block_len).verify(start, bytes, &sums).is_ok()
     }
 
     fn write_all(&mut self, writes: Vec<WriteOp>) {

@@ -15,7 +15,8 @@ use tidepool_wire::checksum::BlockChecksum;
 const ROUNDS: usize = 7;
 const CALL: usize = 2 << 20;
 
-type Variant<'a> = (String, Box<dyn FnMut(&[u8], &mut [u8]) + 'a>);
+type Run<'a> = Box<dyn FnMut(&[u8], &mut [u8]) + 'a>;
+type Variant<'a> = (String, Run<'a>);
 
 fn main() {
     let gib: usize = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(1);
@@ -64,11 +65,11 @@ fn median(rates: &mut [f64]) -> f64 {
     rates[rates.len() / 2]
 }
 
-fn by_call<'a>(size: usize, run: fn(&[u8], &mut [u8])) -> Box<dyn FnMut(&[u8], &mut [u8]) + 'a> {
+fn by_call<'a>(size: usize, run: fn(&[u8], &mut [u8])) -> Run<'a> {
     Box::new(move |from, to| from.chunks(size).zip(to.chunks_mut(size)).for_each(|(from, to)| run(from, to)))
 }
 
-fn to_hot<'a>(size: usize, run: fn(&[u8], &mut [u8])) -> Box<dyn FnMut(&[u8], &mut [u8]) + 'a> {
+fn to_hot<'a>(size: usize, run: fn(&[u8], &mut [u8])) -> Run<'a> {
     let mut hot = vec![0; size];
     Box::new(move |from, _| {
         for from in from.chunks(size) {

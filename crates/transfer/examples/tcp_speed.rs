@@ -1,6 +1,6 @@
 //! Batched gets over loopback TCP, verified on arrival, against a raw socket in the same run.
 //!
-//! `cargo run --release -p tidepool-transfer --example tcp_speed [streams [MiB [rounds]]]`
+//! `cargo run --release -p tidepool-transfer --example tcp_speed [streams [MiB [rounds [buffer KiB]]]]`
 //!
 //! The server is a process of its own. The raw side sends the same memory over as many connections and threads, with the
 //! same socket buffers, without requests or checks, in calls of the best of three sizes. The sides take turns; medians of
@@ -25,15 +25,15 @@ const RAW_CALLS: [usize; 3] = [64 << 10, 256 << 10, 1 << 20];
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if let [first, mib] = &arguments[..]
-        && first == "--serve"
-    {
-        return serve(mib.parse::<usize>().expect("a number of MiB") << 20);
-    }
     let number = |at: usize, default| arguments.get(at).and_then(|text| text.parse().ok()).unwrap_or(default);
     let (streams, mib, rounds) = (number(0, TcpConfig::default().streams), number(1, 512), number(2, 7));
-    let (mut server, get, raw) = spawn_server(mib);
-    let config = TcpConfig { streams, ..TcpConfig::default() };
+    let default_buffer = TcpConfig::default().socket.buffer_bytes.unwrap_or(0) >> 10;
+    let buffer = Some(number(3, default_buffer) << 10).filter(|bytes| *bytes > 0);
+    let config = TcpConfig { streams, socket: TcpOptions { buffer_bytes: buffer }, ..TcpConfig::default() };
+    if arguments.get(4).is_some_and(|last| last == "serve") {
+        return serve(mib << 20, config.socket);
+    }
+    let (mut server, get, raw) = spawn_server(mib, buffer.unwrap_or(0) >> 10);
     println!("{streams} streams, {mib} MiB on each side, {rounds} rounds, {config:?}");
     for (block, batch) in SHAPES {
         compare(get, raw, &config, mib << 20, block, batch, rounds);
@@ -134,10 +134,11 @@ fn contents(number: usize, len: usize) -> Vec<u8> {
     (0..len / 8).flat_map(|at| ((number << 32) + at).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes()).collect()
 }
 
-fn spawn_server(mib: usize) -> (Child, SocketAddr, SocketAddr) {
+fn spawn_server(mib: usize, buffer_kib: usize) -> (Child, SocketAddr, SocketAddr) {
     let program = std::env::current_exe().expect("this program has a path");
     let mut command = Command::new(program);
-    let mut server = command.args(["--serve", &mib.to_string()]).stdout(Stdio::piped()).spawn().expect("it starts");
+    let arguments = ["0", &mib.to_string(), "0", &buffer_kib.to_string(), "serve"];
+    let mut server = command.args(arguments).stdout(Stdio::piped()).spawn().expect("it starts");
     let mut lines = BufReader::new(server.stdout.take().expect("its output is piped")).lines();
     let mut address = || lines.next().and_then(Result::ok).and_then(|line| line.parse().ok()).expect("an address");
     let (get, raw) = (address(), address());
@@ -187,7 +188,7 @@ impl BlockSource for &'static Slab {
     }
 }
 
-fn serve(bytes: usize) {
+fn serve(bytes: usize, options: TcpOptions) {
     let bytes: Vec<u8> = (0..bytes >> 20).flat_map(|number| contents(number, 1 << 20)).collect();
     let mut index = HashMap::new();
     for (block, _) in SHAPES {
@@ -198,16 +199,16 @@ fn serve(bytes: usize) {
         }
     }
     let slab: &'static Slab = Box::leak(Box::new(Slab { bytes, index }));
-    listen(move |stream| drop(serve_gets(stream, slab)));
-    listen(move |stream| drop(serve_raw(stream, &slab.bytes)));
+    listen(options, move |stream| drop(serve_gets(stream, slab)));
+    listen(options, move |stream| drop(serve_raw(stream, &slab.bytes)));
     loop {
         std::thread::park();
     }
 }
 
-fn listen(serve: impl Fn(TcpStream) + Send + Clone + 'static) {
+fn listen(options: TcpOptions, serve: impl Fn(TcpStream) + Send + Clone + 'static) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
-    TcpConfig::default().socket.apply(&listener).expect("a fresh listener takes options");
+    options.apply(&listener).expect("a fresh listener takes options");
     println!("{}", listener.local_addr().expect("a bound listener has an address"));
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {

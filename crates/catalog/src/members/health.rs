@@ -8,6 +8,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(crate) struct Health {
     heard: AtomicU64,
+    /// Zero: never.
     proven: AtomicU64,
     caught_up: AtomicBool,
     used_bytes: AtomicU64,
@@ -77,7 +78,7 @@ impl Health {
     }
 
     pub(crate) fn standing(&self, state: NodeState) -> Standing {
-        let proven = Duration::from_micros(self.proven.load(Ordering::Acquire));
+        let proven = Some(self.proven.load(Ordering::Acquire)).filter(|micros| *micros > 0).map(Duration::from_micros);
         Standing { state, proven, caught_up: self.caught_up.load(Ordering::Acquire) }
     }
 }

@@ -69,15 +69,14 @@ pub struct Standing {
     /// The latest moment at which the node is known to have had its stream open: when the catalog wrote the probe that
     /// the node's latest heartbeat echoed. (When a heartbeat *arrives* proves nothing: a catalog that was stopped reads
     /// old ones, while the node has long given up on it.)
-    pub proven: Duration,
+    pub proven: Option<Duration>,
 }
 
 /// Whether a "no" is a no. `settle`: nodes need that long to find a catalog that has just started.
 #[must_use]
 pub fn is_complete(nodes: impl IntoIterator<Item = Standing>, now: Duration, settle: Duration, bound: Duration) -> bool {
-    let stands = |node: Standing| {
-        node.state == NodeState::Dead || (node.caught_up && now.saturating_sub(node.proven) <= bound)
-    };
+    let lately = |proven: Duration| now.saturating_sub(proven) <= bound;
+    let stands = |node: Standing| node.state == NodeState::Dead || (node.caught_up && node.proven.is_some_and(lately));
     now >= settle && nodes.into_iter().all(stands)
 }
 
@@ -119,7 +118,7 @@ mod tests {
 
     #[test]
     fn complete_means_settled_caught_up_and_proven_lately() {
-        let node = |state, caught_up, proven| Standing { state, caught_up, proven: ms(proven) };
+        let node = |state, caught_up, proven| Standing { state, caught_up, proven: Some(ms(proven)) };
         let complete = |nodes: &[Standing], now| is_complete(nodes.iter().copied(), ms(now), ms(1000), ms(100));
         assert!(!complete(&[], 999));
         assert!(complete(&[], 1000));
@@ -127,6 +126,7 @@ mod tests {
         assert!(!complete(&[node(Alive, true, 1899)], 2000));
         assert!(!complete(&[node(Alive, false, 2000)], 2000));
         assert!(!complete(&[node(Alive, true, 2000), node(Suspect, false, 2000)], 2000));
+        assert!(!complete(&[Standing { state: Alive, caught_up: true, proven: None }], 1000));
         assert!(complete(&[node(Alive, true, 2000), node(Dead, false, 0)], 2000));
     }
 }

@@ -16,12 +16,12 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
 use tonic::{Status, Streaming};
 
-pub fn id(n: u64) -> BlockId {
+pub(crate) fn id(n: u64) -> BlockId {
     BlockId::from_words([n, !n])
 }
 
 /// A catalog with short limits, so that tests end in moments.
-pub fn quick() -> CatalogConfig {
+pub(crate) fn quick() -> CatalogConfig {
     CatalogConfig {
         settle: Duration::ZERO,
         suspect_after: Duration::from_millis(200),
@@ -31,12 +31,12 @@ pub fn quick() -> CatalogConfig {
     }
 }
 
-pub fn runtime() -> Runtime {
+pub(crate) fn runtime() -> Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
 }
 
 /// Waits until `holds`, for some seconds at most.
-pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let until = Instant::now() + Duration::from_secs(10);
     while !holds() {
         assert!(Instant::now() < until, "not in ten seconds: {what}");
@@ -44,25 +44,25 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-pub struct Asker {
+pub(crate) struct Asker {
     runtime: Runtime,
-    pub client: CatalogClient<Channel>,
+    pub(crate) client: CatalogClient<Channel>,
 }
 
 impl Asker {
-    pub fn new(server: &Server) -> Self {
+    pub(crate) fn new(server: &Server) -> Self {
         let runtime = runtime();
         let connect = async { connect(&server.address().to_string()).await };
         let client = runtime.block_on(connect);
         Self { runtime, client }
     }
 
-    pub fn run<T>(&self, call: impl Future<Output = T>) -> T {
+    pub(crate) fn run<T>(&self, call: impl Future<Output = T>) -> T {
         self.runtime.block_on(call)
     }
 
     /// The names of the holders of each id.
-    pub fn holders(&self, ids: impl Iterator<Item = u64>) -> Vec<Vec<String>> {
+    pub(crate) fn holders(&self, ids: impl Iterator<Item = u64>) -> Vec<Vec<String>> {
         let ids: Vec<_> = ids.map(id).collect();
         let request = LookupRequest { ids: pack_ids(ids.iter()), want: Want::Holders.into() };
         let reply = self.run(self.client.clone().lookup(request)).unwrap().into_inner();
@@ -71,12 +71,12 @@ impl Asker {
         reply.counts.iter().map(names).collect()
     }
 
-    pub fn member(&self, name: &str) -> Option<Member> {
+    pub(crate) fn member(&self, name: &str) -> Option<Member> {
         let reply = self.run(self.client.clone().members(wire::MembersRequest {})).unwrap().into_inner();
         reply.members.into_iter().find(|member| member.node.as_ref().is_some_and(|node| node.name == name))
     }
 
-    pub fn state(&self, name: &str) -> Option<wire::NodeState> {
+    pub(crate) fn state(&self, name: &str) -> Option<wire::NodeState> {
         self.member(name).map(|member| member.state())
     }
 }
@@ -87,14 +87,14 @@ async fn connect(address: &str) -> CatalogClient<Channel> {
 }
 
 /// A node whose every message is a line in a test.
-pub struct HandNode {
+pub(crate) struct HandNode {
     runtime: Runtime,
     up: mpsc::Sender<InventoryUp>,
     down: Streaming<InventoryDown>,
 }
 
 impl HandNode {
-    pub fn connect(server: &Server, name: &str, epoch: u64) -> Result<Self, Status> {
+    pub(crate) fn connect(server: &Server, name: &str, epoch: u64) -> Result<Self, Status> {
         let runtime = runtime();
         let (up, messages) = mpsc::channel(16);
         let info = NodeInfo { name: name.to_owned(), epoch, ..NodeInfo::default() };
@@ -108,7 +108,7 @@ impl HandNode {
     }
 
     /// Sends a message and takes the answer to it.
-    pub fn say(&mut self, message: Message) -> Result<inventory_down::Message, Status> {
+    pub(crate) fn say(&mut self, message: Message) -> Result<inventory_down::Message, Status> {
         let up = InventoryUp { message: Some(message) };
         self.runtime.block_on(async {
             let _ = self.up.send(up).await;
@@ -125,27 +125,27 @@ impl HandNode {
     }
 
     /// Holds exactly these blocks.
-    pub fn snapshot(&mut self, number: u64, as_of: u64, ids: impl Iterator<Item = u64>) -> Ack {
+    pub(crate) fn snapshot(&mut self, number: u64, as_of: u64, ids: impl Iterator<Item = u64>) -> Ack {
         let ids: Vec<_> = ids.map(id).collect();
         let ids = pack_ids(ids.iter());
         let page = SnapshotPage { snapshot: number, page: 0, as_of, ids, last: true, ..SnapshotPage::default() };
         self.acknowledged(Message::Page(page))
     }
 
-    pub fn deltas(&mut self, first: u64, kind: u8, ids: impl Iterator<Item = u64>) -> Ack {
+    pub(crate) fn deltas(&mut self, first: u64, kind: u8, ids: impl Iterator<Item = u64>) -> Ack {
         let ids: Vec<_> = ids.map(id).collect();
         let (kinds, ids) = (vec![kind; ids.len()].into(), pack_ids(ids.iter()));
         self.acknowledged(Message::Deltas(Deltas { first, ids, kinds }))
     }
 
-    pub fn heartbeat(&mut self, latest: u64, echo: u64) -> Result<Ack, Status> {
+    pub(crate) fn heartbeat(&mut self, latest: u64, echo: u64) -> Result<Ack, Status> {
         match self.say(Message::Heartbeat(Heartbeat { latest, echo, used_bytes: 7 }))? {
             inventory_down::Message::Ack(ack) => Ok(ack),
             inventory_down::Message::Resync(resync) => panic!("resync: {}", resync.reason),
         }
     }
 
-    pub fn goodbye(&mut self) {
+    pub(crate) fn goodbye(&mut self) {
         let up = InventoryUp { message: Some(Message::Goodbye(wire::Goodbye {})) };
         self.runtime.block_on(self.up.send(up)).unwrap();
     }

@@ -2,6 +2,7 @@
 
 use crate::counters::{Counters, add};
 use crate::error::GetError;
+use std::ops::Range;
 use tidepool_transfer::ops::{Completion, Destination, Done, Failure, Op, ReadOp, Regions};
 use tidepool_types::{BlockId, ClientId, CopyName};
 use tidepool_wire::message::SlotName;
@@ -59,6 +60,20 @@ pub(crate) struct Hit {
 impl Read {
     pub(crate) fn whole(id: BlockId, into: Option<Regions>) -> Self {
         Self { id, offset: 0, len: None, into, state: State::Wanted(Miss::Absent) }
+    }
+
+    /// Only `range` of the block, when there is one.
+    pub(crate) fn part(mut self, range: Option<&Range<u64>>) -> Self {
+        if let Some(range) = range {
+            (self.offset, self.len) = (range.start, Some(range.end.saturating_sub(range.start)));
+        }
+        self
+    }
+
+    /// A read that cannot be.
+    pub(crate) fn refused(error: GetError) -> Self {
+        let state = State::Refused(error);
+        Self { id: BlockId::from_bytes([0; BlockId::LEN]), offset: 0, len: None, into: None, state }
     }
 
     pub(crate) fn is_wanted(&self) -> bool {

@@ -3,9 +3,9 @@
 use super::local;
 use super::read::{Miss, Read, Verdict, read_of};
 use crate::bounded::Taken;
+use crate::catalogs::Located;
 use crate::core::Core;
 use crate::counters::add;
-use crate::directory::Holders;
 use crate::peers::{Peer, Reach, SILENCE};
 use std::sync::Arc;
 use tidepool_transfer::ops::{Completion, Refused};
@@ -17,10 +17,12 @@ use tidepool_types::Deadline;
 pub(super) fn read(core: &Core, reads: &mut [Read], deadline: Deadline) {
     let wanted: Vec<usize> = (0..reads.len()).filter(|&index| reads[index].is_wanted()).collect();
     let ids: Vec<_> = wanted.iter().map(|&index| reads[index].id).collect();
-    let Some(holders) = core.directory.holders(&ids, deadline) else {
-        wanted.iter().for_each(|&index| reads[index].note(Miss::NoCatalog));
-        return;
-    };
+    let answer = core.catalogs.lookup(&ids, deadline);
+    let holders = answer.located;
+    if !answer.complete {
+        let unsure = wanted.iter().enumerate().filter(|(asked, _)| !holders.is_found(*asked));
+        unsure.for_each(|(_, &index)| reads[index].note(Miss::NoCatalog));
+    }
     let mut seekers: Vec<Seeker> =
         wanted.into_iter().enumerate().map(|(asked, read)| Seeker { read, asked, next: 0 }).collect();
     let mut first = true;
@@ -34,7 +36,7 @@ pub(super) fn read(core: &Core, reads: &mut [Read], deadline: Deadline) {
         }
         first = false;
         // While another replica could still be asked, one that keeps silent must leave time for it.
-        let more = seekers.iter().any(|seeker| seeker.next < holders.of(seeker.asked).len());
+        let more = seekers.iter().any(|seeker| seeker.next < holders.holders(seeker.asked).len());
         let until = if more { deadline.capped(deadline.remaining() / 2) } else { deadline };
         read_groups(core, &groups, reads, until);
         seekers.retain(|seeker| reads[seeker.read].is_wanted());
@@ -57,18 +59,18 @@ struct Group {
 }
 
 /// Sends each seeker to its next holder that can be reached. Those that have none left are done.
-fn group(core: &Core, holders: &Holders, seekers: &mut Vec<Seeker>, reads: &mut [Read]) -> Vec<Group> {
-    let mut peers: Vec<Option<Option<Arc<Peer>>>> = vec![None; holders.nodes.len()];
+fn group(core: &Core, holders: &Located, seekers: &mut Vec<Seeker>, reads: &mut [Read]) -> Vec<Group> {
+    let mut peers: Vec<Option<Option<Arc<Peer>>>> = vec![None; holders.nodes().len()];
     let mut reach = |node: u16| {
-        let member = holders.nodes.get(usize::from(node))?;
-        let known = peers[usize::from(node)].get_or_insert_with(|| core.peers.reach(member));
+        let node = usize::from(node);
+        let known = peers[node].get_or_insert_with(|| core.peers.reach(&holders.nodes()[node]));
         // A stopped owner on this host can still be read from: its memory needs no answer.
         known.clone().filter(|peer| !peer.is_down() || peer.memory().is_some())
     };
     let mut groups: Vec<Group> = Vec::new();
     seekers.retain_mut(|seeker| {
-        let rest = &holders.of(seeker.asked)[seeker.next..];
-        let found = rest.iter().enumerate().find_map(|(skipped, (node, _))| Some((skipped, reach(*node)?)));
+        let rest = &holders.holders(seeker.asked)[seeker.next..];
+        let found = rest.iter().enumerate().find_map(|(skipped, holder)| Some((skipped, reach(holder.node)?)));
         let Some((skipped, peer)) = found else {
             if !rest.is_empty() {
                 reads[seeker.read].note(Miss::Unavailable);
@@ -105,7 +107,8 @@ struct Flight<'a> {
     peer: &'a Peer,
     /// Dropped on a panic, which waits until nothing touches the callers' memory any more.
     transport: Taken<'a, TcpTransport>,
-    under_way: Vec<usize>,
+    group: &'a [usize],
+    under_way: usize,
     waiting: Vec<usize>,
 }
 
@@ -116,7 +119,7 @@ impl<'a> Flight<'a> {
             return None;
         };
         let waiting = group.reads.clone();
-        let mut flight = Self { peer: &group.peer, transport, under_way: Vec::new(), waiting };
+        let mut flight = Self { peer: &group.peer, transport, group: &group.reads, under_way: 0, waiting };
         flight.submit(reads, deadline);
         Some(flight)
     }
@@ -128,7 +131,7 @@ impl<'a> Flight<'a> {
         let answers = self.transport.get().submit(ops, deadline);
         for (index, answer) in waiting.into_iter().zip(answers) {
             match answer {
-                Ok(()) => self.under_way.push(index),
+                Ok(()) => self.under_way += 1,
                 Err(Refused::Full) => self.waiting.push(index),
                 Err(Refused::Closed) => reads[index].note(Miss::Unavailable),
             }
@@ -139,12 +142,13 @@ impl<'a> Flight<'a> {
     fn finish(mut self, core: &Core, reads: &mut [Read], deadline: Deadline) {
         let mut done = Vec::new();
         let mut cancelled = false;
-        while !self.under_way.is_empty() {
+        while self.under_way > 0 {
             if self.transport.get().poll(&mut done, Deadline::after(SILENCE)) == 0 && !cancelled {
                 self.peer.set_suspect();
                 if self.peer.is_down() || deadline.has_passed() {
                     cancelled = true;
-                    self.under_way.iter().for_each(|&index| self.transport.get().cancel(index as u64));
+                    let wanted = self.group.iter().filter(|&&index| reads[index].is_wanted());
+                    wanted.for_each(|&index| self.transport.get().cancel(index as u64));
                 }
             }
             done.drain(..).for_each(|completion| self.settle(core, reads, completion));
@@ -160,8 +164,8 @@ impl<'a> Flight<'a> {
     }
 
     fn settle(&mut self, core: &Core, reads: &mut [Read], completion: Completion) {
+        self.under_way -= 1;
         let Some(read) = read_of(reads, &completion) else { return };
-        self.under_way.retain(|&index| index as u64 != completion.token);
         let counters = &core.counters;
         match read.settle(completion.outcome) {
             Verdict::Hit(hit) => {

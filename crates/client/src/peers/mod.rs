@@ -10,7 +10,7 @@ mod peer;
 pub(crate) use memory::{Memory, has_hung_up};
 pub(crate) use peer::{Context, NodeKey, Peer, Reach, SILENCE};
 
-use crate::members::Member;
+use crate::catalogs::{Member, Node, NodeState};
 use parking_lot::{Mutex, RwLock};
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -42,7 +42,7 @@ impl Table {
 
     /// What the catalogs say about the node.
     pub(crate) fn member(&self, key: &NodeKey) -> Option<&Member> {
-        self.members.iter().find(|member| member.name == key.name && member.epoch == key.epoch)
+        self.members.iter().find(|member| member.node.name == key.name && member.node.epoch == key.epoch)
     }
 
     /// Every node that has been reached.
@@ -93,15 +93,15 @@ impl Peers {
     }
 
     /// The way to a node that a catalog names: known already, on this host, or over TCP.
-    pub(crate) fn reach(&self, member: &Member) -> Option<Arc<Peer>> {
-        let key = member.key();
+    pub(crate) fn reach(&self, node: &Node) -> Option<Arc<Peer>> {
+        let key = NodeKey::of(node);
         if let Some(peer) = self.table().find(&key) {
             return Some(Arc::clone(peer));
         }
-        if let Some(peer) = member.socket_path.as_deref().and_then(|path| self.try_socket(path, Some(&key))) {
+        if let Some(peer) = node.socket.as_deref().and_then(|path| self.try_socket(path, Some(&key))) {
             return Some(peer);
         }
-        let address = resolve(&member.data_address).inspect_err(|error| tracing::debug!(%error, "a member's address"));
+        let address = resolve(&node.data_address).inspect_err(|error| tracing::debug!(%error, "a node's address"));
         let peer = Arc::new(Peer::on_the_network(key.clone(), address.ok()?, &self.context));
         self.change(|table| {
             table.remotes.entry(key.clone()).or_insert(peer);
@@ -161,14 +161,14 @@ impl Peers {
 
     /// Takes over what the catalogs say. Nodes on the network that they no longer name are forgotten.
     pub(crate) fn update_members(&self, members: Vec<Member>) {
-        let named: HashSet<NodeKey> = members.iter().map(Member::key).collect();
+        let named: HashSet<NodeKey> = members.iter().map(|member| NodeKey::of(&member.node)).collect();
         self.opening.lock().retain(|(_, key)| named.contains(key));
         self.change(|table| {
             table.members = members;
             table.remotes.retain(|key, _| named.contains(key));
         });
-        for member in self.table().members.iter().filter(|member| member.is_usable()) {
-            self.reach(member);
+        for member in self.table().members.iter().filter(|member| member.node.state != NodeState::Dead) {
+            self.reach(&member.node);
         }
     }
 

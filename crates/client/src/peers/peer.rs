@@ -7,6 +7,7 @@
 use super::memory::{Memory, has_hung_up};
 use crate::bell::Bell;
 use crate::bounded::{Bounded, Taken};
+use crate::catalogs::Node;
 use crate::counters::{Counters, add};
 use std::io::IoSlice;
 use std::net::SocketAddr;
@@ -43,6 +44,12 @@ pub(crate) struct Context {
 pub(crate) struct NodeKey {
     pub(crate) name: NodeName,
     pub(crate) epoch: Epoch,
+}
+
+impl NodeKey {
+    pub(crate) fn of(node: &Node) -> Self {
+        Self { name: node.name.clone(), epoch: node.epoch }
+    }
 }
 
 /// How a node is reached.

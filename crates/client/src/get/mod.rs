@@ -1,0 +1,114 @@
+//! Getting blocks: this host's memory first, then wherever the catalogs say. Every failure on the way is a miss.
+
+mod local;
+mod read;
+mod remote;
+
+use crate::buffers::Buffers;
+use crate::client::Client;
+use crate::core::Core;
+use crate::error::GetError;
+use read::Read;
+use std::ops::Range;
+use tidepool_types::Deadline;
+
+/// One block, or a range of it, and the buffers that it goes to.
+#[derive(Debug)]
+pub struct GetInto<'a> {
+    /// The block's key.
+    pub key: &'a [u8],
+    /// The bytes wanted; `None` for all of the block.
+    pub range: Option<Range<u64>>,
+    /// Where they go. Room to spare is left as it was; too little of it is an error. After a miss or an error the
+    /// buffers' contents are unspecified.
+    pub into: Buffers<'a>,
+}
+
+impl<'a> GetInto<'a> {
+    /// All of a block.
+    pub fn new(key: &'a (impl AsRef<[u8]> + ?Sized), into: impl Into<Buffers<'a>>) -> Self {
+        Self { key: key.as_ref(), range: None, into: into.into() }
+    }
+
+    /// A range of a block.
+    pub fn range(key: &'a (impl AsRef<[u8]> + ?Sized), range: Range<u64>, into: impl Into<Buffers<'a>>) -> Self {
+        Self { range: Some(range), ..Self::new(key, into) }
+    }
+}
+
+impl Client {
+    /// A block's bytes, or `None` for a miss.
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>, GetError> {
+        let read = Read::whole(self.core().id_of(key.as_ref())?, None);
+        Ok(self.fetch_one(read)?.map(|(_, data)| data.unwrap_or_default()))
+    }
+
+    /// Reads a block into `buffer` and returns its length, or `None` for a miss.
+    pub fn get_into(&self, key: impl AsRef<[u8]>, buffer: &mut [u8]) -> Result<Option<usize>, GetError> {
+        let mut into = Buffers::One(buffer);
+        let read = Read::whole(self.core().id_of(key.as_ref())?, Some(into.regions()));
+        Ok(self.fetch_one(read)?.map(|(bytes, _)| bytes as usize))
+    }
+
+    /// A range of a block.
+    pub fn get_range(&self, key: impl AsRef<[u8]>, range: Range<u64>) -> Result<Option<Vec<u8>>, GetError> {
+        let read = Read::whole(self.core().id_of(key.as_ref())?, None).part(Some(&range));
+        Ok(self.fetch_one(read)?.map(|(_, data)| data.unwrap_or_default()))
+    }
+
+    /// Reads a range of a block into `buffer` and returns its length.
+    pub fn get_range_into(
+        &self,
+        key: impl AsRef<[u8]>,
+        range: Range<u64>,
+        buffer: &mut [u8],
+    ) -> Result<Option<usize>, GetError> {
+        let mut into = Buffers::One(buffer);
+        let read = Read::whole(self.core().id_of(key.as_ref())?, Some(into.regions())).part(Some(&range));
+        Ok(self.fetch_one(read)?.map(|(bytes, _)| bytes as usize))
+    }
+
+    /// Many blocks, each with its own answer, in the order of `keys`.
+    pub fn get_batch<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<Result<Option<Vec<u8>>, GetError>> {
+        let core = self.core();
+        let read = |key: &K| Ok(Read::whole(core.id_of(key.as_ref())?, None));
+        let answers = self.fetch(keys.iter().map(read));
+        answers.map(|answer| Ok(answer?.map(|(_, data)| data.unwrap_or_default()))).collect()
+    }
+
+    /// Many blocks or ranges, each into buffers of its own, with one answer each: the bytes delivered, or `None`.
+    pub fn get_batch_into(&self, items: &mut [GetInto<'_>]) -> Vec<Result<Option<usize>, GetError>> {
+        let core = self.core();
+        let read = |item: &mut GetInto<'_>| {
+            let id = core.id_of(item.key)?;
+            Ok(Read::whole(id, Some(item.into.regions())).part(item.range.as_ref()))
+        };
+        let answers = self.fetch(items.iter_mut().map(read));
+        answers.map(|answer| Ok(answer?.map(|(bytes, _)| bytes as usize))).collect()
+    }
+
+    fn fetch_one(&self, read: Read) -> Result<Option<(u64, Option<Vec<u8>>)>, GetError> {
+        let mut reads = [read];
+        run(self.core(), &mut reads, self.deadline());
+        let [read] = reads;
+        read.answer(&self.core().counters)
+    }
+
+    /// Runs a batch. The answers come in order; a key that cannot be is answered without holding up the others.
+    fn fetch(
+        &self,
+        batch: impl Iterator<Item = Result<Read, GetError>>,
+    ) -> impl Iterator<Item = Result<Option<(u64, Option<Vec<u8>>)>, GetError>> {
+        let mut reads: Vec<Read> = batch.map(|read| read.unwrap_or_else(Read::refused)).collect();
+        run(self.core(), &mut reads, self.deadline());
+        reads.into_iter().map(|read| read.answer(&self.core().counters))
+    }
+}
+
+/// Reads everything that is wanted, from wherever it can be had.
+fn run(core: &Core, reads: &mut [Read], deadline: Deadline) {
+    local::read(core, &core.peers.table(), reads, deadline);
+    if reads.iter().any(Read::is_wanted) {
+        remote::read(core, reads, deadline);
+    }
+}

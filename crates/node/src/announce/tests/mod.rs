@@ -1,0 +1,222 @@
+mod journal;
+mod proxy;
+
+use super::*;
+use journal::MemoryInventory;
+use proxy::Proxy;
+use std::sync::atomic::AtomicBool;
+use tidepool_catalog::{CatalogConfig, Server};
+use tidepool_types::BlockId;
+use tidepool_wire::catalog::{LookupRequest, Want, pack_ids};
+
+fn id(n: u64) -> BlockId {
+    BlockId::from_words([n, !n])
+}
+
+fn info(name: &str) -> NodeInfo {
+    NodeInfo {
+        name: NodeName::new(name).unwrap(),
+        epoch: Epoch(1),
+        data_address: "127.0.0.1:1".to_owned(),
+        socket: None,
+        capacity_bytes: 1 << 30,
+        host_hint: String::new(),
+    }
+}
+
+fn catalog() -> Server {
+    Server::start(CatalogConfig { settle: Duration::ZERO, ..CatalogConfig::default() }).unwrap()
+}
+
+fn announce(inventory: &Arc<MemoryInventory>, catalogs: Vec<String>) -> Announcer {
+    let config = AnnounceConfig { silence: Duration::from_millis(500), ..AnnounceConfig::default() };
+    Announcer::start(inventory.clone(), info("n"), catalogs, config).unwrap()
+}
+
+fn soon() -> Deadline {
+    Deadline::after(Duration::from_secs(10))
+}
+
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = soon();
+    while !holds() {
+        assert!(!deadline.has_passed(), "not in ten seconds: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn all_healthy(announcer: &Announcer) -> bool {
+    announcer.status().iter().all(|status| status.healthy)
+}
+
+/// Asks one catalog.
+struct Asker {
+    runtime: Runtime,
+    client: wire::catalog_client::CatalogClient<tonic::transport::Channel>,
+}
+
+impl Asker {
+    fn new(server: &Server) -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let endpoint = wire::endpoint(&server.address().to_string(), Duration::from_secs(5)).unwrap();
+        let client = wire::client(runtime.block_on(endpoint.connect()).unwrap());
+        Self { runtime, client }
+    }
+
+    fn found(&self, ids: &[BlockId]) -> Vec<bool> {
+        let request = LookupRequest { ids: pack_ids(ids.iter()), want: Want::Exists.into() };
+        let reply = self.runtime.block_on(self.client.clone().lookup(request)).unwrap().into_inner();
+        reply.counts.iter().map(|count| *count > 0).collect()
+    }
+
+    /// Whether the catalog knows exactly what is held of the first `ids` ids.
+    fn agrees(&self, inventory: &MemoryInventory, ids: u64) -> bool {
+        let held = inventory.held();
+        let ids: Vec<_> = (0..ids).map(id).collect();
+        let expected: Vec<_> = ids.iter().map(|id| held.binary_search(id).is_ok()).collect();
+        self.found(&ids) == expected
+    }
+}
+
+#[test]
+fn an_answered_put_is_found_through_each_healthy_catalog() {
+    let catalogs = [catalog(), catalog()];
+    let askers: Vec<_> = catalogs.iter().map(Asker::new).collect();
+    let inventory = Arc::new(MemoryInventory::new(1 << 16));
+    (0..1000).for_each(|n| drop(inventory.add(id(n))));
+    let announcer = announce(&inventory, catalogs.iter().map(|c| c.address().to_string()).collect());
+    eventually("both are healthy", || all_healthy(&announcer));
+    std::thread::scope(|scope| {
+        for writer in 0..4 {
+            let (announcer, inventory, askers) = (&announcer, &inventory, &askers);
+            scope.spawn(move || {
+                for n in 0..100 {
+                    let block = id(10_000 + writer * 1000 + n);
+                    assert!(announcer.wait_announced(inventory.add(block), soon()));
+                    // A busy machine may have cost a catalog its health; what is promised then is told by its status.
+                    let healthy: Vec<_> = announcer.status().iter().map(|status| status.healthy).collect();
+                    for (asker, healthy) in askers.iter().zip(healthy) {
+                        assert!(asker.found(&[block])[0] || !healthy);
+                    }
+                }
+            });
+        }
+    });
+    eventually("a catalog that fell behind is exact again", || {
+        all_healthy(&announcer) && askers.iter().all(|asker| asker.agrees(&inventory, 15_000))
+    });
+}
+
+#[test]
+fn with_no_catalogs_there_is_nothing_to_wait_for() {
+    let inventory = Arc::new(MemoryInventory::new(10));
+    let announcer = announce(&inventory, Vec::new());
+    assert!(announcer.wait_announced(inventory.add(id(1)), Deadline::after(Duration::ZERO)));
+}
+
+#[test]
+fn a_catalog_that_cannot_be_reached_costs_puts_nothing() {
+    let inventory = Arc::new(MemoryInventory::new(10));
+    let announcer = announce(&inventory, vec!["127.0.0.1:1".to_owned()]);
+    for n in 0..100 {
+        assert!(announcer.wait_announced(inventory.add(id(n)), Deadline::after(Duration::ZERO)));
+    }
+    assert_eq!(announcer.status()[0].gave_up, 0);
+}
+
+#[test]
+fn a_stopped_catalog_costs_one_put_the_bound_and_later_ones_nothing_and_is_exact_again_when_it_goes_on() {
+    let server = catalog();
+    let proxy = Proxy::new(server.address());
+    let inventory = Arc::new(MemoryInventory::new(1 << 16));
+    let announcer = announce(&inventory, vec![proxy.address.to_string()]);
+    eventually("it is healthy", || all_healthy(&announcer));
+    assert!(announcer.wait_announced(inventory.add(id(0)), soon()));
+    proxy.hold(true);
+    assert!(announcer.wait_announced(inventory.add(id(1)), soon()));
+    assert!(!announcer.status()[0].healthy);
+    for n in 2..1000 {
+        assert!(announcer.wait_announced(inventory.add(id(n)), Deadline::after(Duration::ZERO)), "waits no more");
+    }
+    assert_eq!(announcer.status()[0].gave_up, 1);
+    proxy.hold(false);
+    eventually("it is healthy again", || all_healthy(&announcer));
+    assert!(announcer.wait_announced(inventory.add(id(1000)), soon()));
+    let asker = Asker::new(&server);
+    eventually("it knows all", || asker.agrees(&inventory, 1100));
+}
+
+#[test]
+fn a_deadline_before_the_bound_is_reported_and_does_not_cost_a_catalog_its_health() {
+    let server = catalog();
+    let proxy = Proxy::new(server.address());
+    let inventory = Arc::new(MemoryInventory::new(1 << 16));
+    let announcer = announce(&inventory, vec![proxy.address.to_string()]);
+    eventually("it is healthy", || all_healthy(&announcer));
+    proxy.hold(true);
+    assert!(!announcer.wait_announced(inventory.add(id(0)), Deadline::after(Duration::ZERO)));
+    assert_eq!(announcer.status()[0].gave_up, 0);
+}
+
+#[test]
+fn under_full_churn_and_with_lines_cut_the_catalog_ends_equal_to_the_inventory() {
+    let server = catalog();
+    let proxy = Proxy::new(server.address());
+    // A short journal: catching up after a cut overruns it now and then.
+    let inventory = Arc::new(MemoryInventory::new(200));
+    let announcer = announce(&inventory, vec![proxy.address.to_string()]);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut n = 0u64;
+            while !stop.load(Ordering::Relaxed) {
+                n = n.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                let block = id((n >> 33) % 3000);
+                if n >> 63 == 0 { drop(inventory.add(block)) } else { inventory.remove(block) }
+                if n.is_multiple_of(256) {
+                    std::thread::sleep(Duration::from_micros(200));
+                }
+            }
+        });
+        for cut in 0..20 {
+            std::thread::sleep(Duration::from_millis(10 + cut * 3));
+            proxy.cut();
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    let asker = Asker::new(&server);
+    eventually("the catalog equals the inventory", || all_healthy(&announcer) && asker.agrees(&inventory, 3000));
+    assert!(announcer.status()[0].snapshots > 10);
+}
+
+#[test]
+fn a_restarted_catalog_is_exact_again_from_the_nodes_alone() {
+    let server = catalog();
+    let address = server.address();
+    let inventory = Arc::new(MemoryInventory::new(100));
+    (0..5000).for_each(|n| drop(inventory.add(id(n))));
+    let announcer = announce(&inventory, vec![address.to_string()]);
+    eventually("it is healthy", || all_healthy(&announcer));
+    server.shutdown();
+    (0..500).for_each(|n| inventory.remove(id(n * 2)));
+    let server = Server::start(CatalogConfig { listen: address, ..CatalogConfig::default() }).unwrap();
+    assert!(!server.is_complete());
+    eventually("it is complete", || server.is_complete());
+    assert!(Asker::new(&server).agrees(&inventory, 6000));
+    assert!(announcer.wait_announced(inventory.add(id(9999)), soon()));
+}
+
+#[test]
+fn a_node_that_stops_says_goodbye_and_leaves_no_thread() {
+    let server = catalog();
+    let asker = Asker::new(&server);
+    let inventory = Arc::new(MemoryInventory::new(100));
+    inventory.add(id(1));
+    let announcer = announce(&inventory, vec![server.address().to_string()]);
+    eventually("it is healthy", || all_healthy(&announcer));
+    announcer.set_used_bytes(77);
+    announcer.stop();
+    assert!(announcer.running.lock().is_none());
+    eventually("its block is gone at once", || asker.found(&[id(1)]) == [false]);
+    assert_eq!(Arc::strong_count(&inventory), 2, "the announcer itself and this test: no thread holds it");
+}
