@@ -1,6 +1,6 @@
 //! Measures a catalog in a process of its own: memory per block, look-up rate, prefix-match latency.
 //!
-//! `cargo run --release -p tidepool-catalog --example catalog_bench`
+//! `cargo run --release -p tidepool-catalog --example catalog_bench [blocks...]`
 
 use std::error::Error;
 use std::io::{BufRead, BufReader, Write};
@@ -20,22 +20,22 @@ type Outcome<T> = Result<T, Box<dyn Error>>;
 const BATCH: usize = 5_000;
 
 fn main() -> Outcome<()> {
-    if std::env::args().nth(1).as_deref() == Some("serve") {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if arguments.first().is_some_and(|first| first == "serve") {
         return serve();
     }
-    for blocks in [7_500_000, 10_000_000] {
+    let sizes = arguments.iter().map(|size| size.parse()).collect::<Result<Vec<u64>, _>>()?;
+    for blocks in if sizes.is_empty() { vec![1_000_000, 7_500_000, 10_000_000] } else { sizes } {
         let catalog = Catalog::spawn()?;
         let before = catalog.resident_bytes()?;
         let started = Instant::now();
         let _fleet = Fleet::fill(&catalog.address, 4, blocks, Arc::new(id))?;
         let seconds = started.elapsed().as_secs_f64();
-        let grown = catalog.resident_bytes()? - before;
+        let grown = catalog.resident_bytes()?.saturating_sub(before);
         println!("{blocks} blocks: {:.1} bytes a block, loaded in {seconds:.1} s", grown as f64 / blocks as f64);
         look_ups(&catalog, blocks)?;
     }
-    let catalog = Catalog::spawn()?;
-    let _fleet = Fleet::fill(&catalog.address, 4, 1_000_000, Arc::new(id))?;
-    look_ups(&catalog, 1_000_000)
+    Ok(())
 }
 
 fn look_ups(catalog: &Catalog, blocks: u64) -> Outcome<()> {

@@ -19,14 +19,14 @@
 //! catalog.shutdown();
 //! # Ok::<(), tidepool_catalog::StartError>(())
 //! ```
-// Not `forbid`: `index::prefetch` has the one exception.
+// Not `forbid`: `index::arena` and `index::prefetch` are the exceptions.
 #![deny(unsafe_code)]
 
 pub mod config;
 mod core;
 pub mod generated;
-pub mod index;
 mod incoming;
+pub mod index;
 pub mod members;
 pub mod metrics;
 mod requests;

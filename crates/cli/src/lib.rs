@@ -1,7 +1,8 @@
 //! The `tidepool` command: runs a pool, talks to one and measures one.
 //!
 //! The command line ([`commands`]) becomes a checked configuration ([`config`]), and one short file per command does the
-//! rest. [`mod@bench`] measures the pool against what the machine can do. Nothing here knows how blocks are stored or moved.
+//! rest. A [`daemon`] is a catalog or a node with [`logs`] and pages for the outside ([`expose`]). [`mod@bench`] measures the
+//! pool against what the machine can do. Nothing here knows how blocks are stored or moved.
 //!
 //! ```
 //! use std::process::ExitCode;
@@ -12,6 +13,12 @@
 pub mod bench;
 pub mod commands;
 pub mod config;
+pub mod daemon;
+pub mod expose;
+pub mod keys;
+pub mod logs;
+pub mod output;
+pub mod progress;
 pub mod random;
 
 use clap::Parser as _;
@@ -28,7 +35,7 @@ pub fn run<T: Into<OsString> + Clone>(args: impl IntoIterator<Item = T>) -> Exit
         }
     };
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             eprintln!("tidepool: {error}");
             ExitCode::FAILURE

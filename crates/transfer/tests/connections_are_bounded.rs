@@ -8,7 +8,7 @@ use std::time::Duration;
 use tidepool_transfer::conn::{ConnError, Connection};
 use tidepool_types::{ClientId, Deadline, Epoch, MAX_BLOCK_LEN};
 use tidepool_wire::frame::{FrameError, HEADER_LEN, MAX_BODY, encode_reply, encode_request};
-use tidepool_wire::message::{Hello, Reply, Request, Touch, Welcome};
+use tidepool_wire::message::{Hello, Reason, Reply, Request, Touch, Welcome};
 
 fn pair() -> (Connection, UnixStream) {
     let (ours, theirs) = UnixStream::pair().unwrap();
@@ -145,6 +145,17 @@ fn a_connection_starts_with_hello() {
     let mut client = Connection::from_socket(theirs.into()).unwrap();
     let (number, reply) = client.recv(late()).unwrap();
     assert!(number == 4 && matches!(reply, Reply::Refused(_)), "{reply:?}");
+}
+
+#[test]
+fn a_peer_of_another_version_is_told() {
+    let (ours, mut theirs) = UnixStream::pair().unwrap();
+    let mut frame = request(4);
+    frame[4] = 99;
+    theirs.write_all(&frame).unwrap();
+    assert!(matches!(Connection::accept(ours.into(), late()), Err(ConnError::Frame(FrameError::Version(99)))));
+    let (_, reply) = Connection::from_socket(theirs.into()).unwrap().recv(late()).unwrap();
+    assert!(matches!(&reply, Reply::Refused(refusal) if refusal.reason == Reason::Version), "{reply:?}");
 }
 
 #[test]

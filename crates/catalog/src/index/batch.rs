@@ -1,22 +1,16 @@
 //! Groups a batch of ids by the lock that guards them, so that each lock is taken once.
 
-use super::segment::{Hasher, SEGMENT_BITS};
+use super::segment::{Hasher, Mixed, SEGMENT_BITS};
 use super::{SEGMENTS_PER_SHARD, SHARDS};
 use tidepool_types::BlockId;
 
 /// A packed id.
 pub(super) type Raw = [u8; BlockId::LEN];
 
-/// The two words of a packed id.
-#[inline]
-pub(super) fn words(raw: &Raw) -> [u64; 2] {
-    BlockId::from_bytes(*raw).words()
-}
-
 /// One id of a batch.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Item {
-    pub(super) hash: u64,
+    pub(super) id: Mixed,
     /// Where in the batch.
     pub(super) index: u32,
 }
@@ -25,7 +19,7 @@ impl Item {
     /// The segment of the shard that the id belongs to.
     #[inline]
     pub(super) const fn segment(self) -> usize {
-        segment_of(self.hash) % SEGMENTS_PER_SHARD
+        segment_of(self.id.hash) % SEGMENTS_PER_SHARD
     }
 }
 
@@ -44,20 +38,20 @@ pub(super) struct Batch {
 impl Batch {
     pub(super) fn new(ids: &[Raw], hasher: Hasher) -> Self {
         let shard_of = |hash: u64| segment_of(hash) / SEGMENTS_PER_SHARD;
-        let hashes: Vec<u64> = ids.iter().map(|id| hasher.hash(words(id))).collect();
+        let mixed: Vec<Mixed> = ids.iter().map(|id| hasher.mix(BlockId::from_bytes(*id).words())).collect();
         let mut ends = [0u32; SHARDS];
-        for hash in &hashes {
-            ends[shard_of(*hash)] += 1;
+        for id in &mixed {
+            ends[shard_of(id.hash)] += 1;
         }
         let mut start = 0;
         for end in &mut ends {
             start += std::mem::replace(end, start);
         }
         // `ends` now says where each shard starts, and moves to where it ends as the shard fills up.
-        let mut items = vec![Item::default(); hashes.len()];
-        for (index, hash) in hashes.into_iter().enumerate() {
-            let place = &mut ends[shard_of(hash)];
-            items[*place as usize] = Item { hash, index: index as u32 };
+        let mut items = vec![Item::default(); mixed.len()];
+        for (index, id) in mixed.into_iter().enumerate() {
+            let place = &mut ends[shard_of(id.hash)];
+            items[*place as usize] = Item { id, index: index as u32 };
             *place += 1;
         }
         Self { items, ends }

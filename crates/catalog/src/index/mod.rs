@@ -1,8 +1,9 @@
-//! The table: 16-byte id -> holders, about 30 bytes a block.
+//! The table: 16-byte id -> holders, about 35 bytes a block.
 //!
 //! 4,096 segments under 256 locks. Every operation takes one lock at a time, for one group of a batch or for one segment
 //! of a sweep: a look-up never waits for a whole resize, a whole sweep or a whole load.
 
+mod arena;
 mod batch;
 mod holder;
 mod prefetch;
@@ -15,18 +16,23 @@ mod tests;
 pub use holder::{Holder, StreamSlot};
 pub use slots::SlotSet;
 
-use batch::{Batch, Item, Raw, segment_of, words};
+use arena::Arena;
+use batch::{Batch, Item, Raw, segment_of};
 use holder::Packed;
 use parking_lot::RwLock;
 use segment::{Hasher, INLINE, SEGMENT_BITS};
 use shard::Shard;
 use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tidepool_types::{BlockId, Tier};
 
 const SEGMENTS: usize = 1 << SEGMENT_BITS;
 const SHARDS: usize = 256;
 const SEGMENTS_PER_SHARD: usize = SEGMENTS / SHARDS;
+
+/// Chunks kept in stock for growing segments.
+const STOCK: usize = 512;
 
 /// How many searches ahead of the current one memory is asked for.
 const AHEAD: usize = 16;
@@ -60,6 +66,7 @@ impl Found {
 #[derive(Debug)]
 pub struct Index {
     shards: Box<[RwLock<Shard>]>,
+    arena: Arc<Arena>,
     hasher: Hasher,
     live: SlotSet,
     blocks: AtomicU64,
@@ -68,8 +75,10 @@ pub struct Index {
 impl Default for Index {
     fn default() -> Self {
         let random = RandomState::new();
+        let arena = Arc::new(Arena::default());
         Self {
-            shards: (0..SHARDS).map(|_| RwLock::default()).collect(),
+            shards: (0..SHARDS).map(|_| RwLock::new(Shard::new(&arena))).collect(),
+            arena,
             hasher: Hasher::new([random.hash_one(0), random.hash_one(1)]),
             live: SlotSet::default(),
             blocks: AtomicU64::new(0),
@@ -110,8 +119,7 @@ impl Index {
                 if let Some(later) = group.get(n + AHEAD) {
                     shard.prefetch(*later);
                 }
-                let id = words(&ids[item.index as usize]);
-                if let Some(entry) = shard.segments[item.segment()].get(id, item.hash, self.hasher) {
+                if let Some(entry) = shard.segments[item.segment()].get(item.id) {
                     found[item.index as usize] = Found(entry.holders);
                 }
             }
@@ -122,10 +130,10 @@ impl Index {
     /// All holders of one block, however many.
     #[must_use]
     pub fn holders(&self, id: BlockId) -> Vec<Holder> {
-        let (id, hash) = (id.words(), self.hasher.hash(id.words()));
-        let segment = segment_of(hash);
+        let id = self.hasher.mix(id.words());
+        let segment = segment_of(id.hash);
         let shard = self.shards[segment / SEGMENTS_PER_SHARD].read();
-        match shard.segments[segment % SEGMENTS_PER_SHARD].get(id, hash, self.hasher) {
+        match shard.segments[segment % SEGMENTS_PER_SHARD].get(id) {
             Some(entry) => shard.all_holders(entry),
             None => Vec::new(),
         }
@@ -134,6 +142,8 @@ impl Index {
     /// Applies what the stream in `slot` says about `ids`, in their order: each is held in the tier at the same place
     /// of `tiers`, or, for `None`, not held.
     pub fn apply(&self, slot: StreamSlot, ids: &[Raw], tiers: impl Fn(usize) -> Option<Tier>) {
+        // Segments rarely grow by more than this at once; if they do, they wait for memory under their lock.
+        self.arena.stock_up(STOCK);
         for (shard, group) in Batch::new(ids, self.hasher).groups() {
             let mut shard = self.shards[shard].write();
             let before = shard.len();
@@ -142,10 +152,9 @@ impl Index {
                 if let Some(later) = group.get(n + AHEAD) {
                     shard.prefetch(*later);
                 }
-                let id = words(&ids[item.index as usize]);
                 match tiers(item.index as usize) {
-                    Some(tier) => shard.add(*item, id, Holder { slot, tier }, self.hasher, &self.live),
-                    None => shard.remove(*item, id, slot, self.hasher),
+                    Some(tier) => shard.add(*item, Holder { slot, tier }, &self.live),
+                    None => shard.remove(*item, slot),
                 }
             }
             self.count(before, shard.len());
@@ -156,7 +165,7 @@ impl Index {
     pub fn sweep(&self, step: usize, gone: impl Fn(StreamSlot) -> bool) {
         let mut shard = self.shards[step / SEGMENTS_PER_SHARD].write();
         let before = shard.len();
-        shard.sweep(step % SEGMENTS_PER_SHARD, gone, self.hasher);
+        shard.sweep(step % SEGMENTS_PER_SHARD, gone);
         self.count(before, shard.len());
     }
 

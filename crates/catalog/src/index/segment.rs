@@ -2,17 +2,19 @@
 //!
 //! Invariants. Entries lie in ascending order of their hash; none lies before its home, the place its hash points to; and
 //! between an entry and its home no place is empty. The order makes an unsuccessful search as short as a successful one
-//! and allows the table to run nearly full. It also makes growing, shrinking and sweeping the same in-place pass, which
+//! and allows the table to run well filled. It also makes growing, shrinking and sweeping the same in-place pass, which
 //! needs no second table.
 //!
 //! Memory comes in small chunks of one size, so a table that grows a little at a time leaves no holes in the heap.
 
+use super::arena::{Arena, Chunk};
 use super::holder::{Holder, Packed, StreamSlot};
 use super::prefetch::prefetch;
 use super::slots::SlotSet;
+use std::sync::Arc;
 
 /// Entries in one chunk: 3 KiB.
-const CHUNK: usize = 128;
+pub(super) const CHUNK: usize = 128;
 
 /// Places after the last home: room for the entries that were pushed on by those before them. With fewer, it would be
 /// the end of the table, not its load, that makes it grow.
@@ -22,14 +24,15 @@ const SLACK: usize = 32;
 pub(super) const INLINE: usize = 4;
 
 /// An id and its holders. An entry without holders is an empty place.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Entry {
-    pub(super) id: [u64; 2],
+    pub(super) id: Mixed,
     pub(super) holders: [Packed; INLINE],
 }
 
 impl Entry {
-    pub(super) const EMPTY: Self = Self { id: [0; 2], holders: [Packed::NONE; INLINE] };
+    /// Its hash is above (or equal to) any other: a search for a place need not look at the holders to stop here.
+    pub(super) const EMPTY: Self = Self { id: Mixed { hash: u64::MAX, word: 0 }, holders: [Packed::NONE; INLINE] };
 
     /// Holders are kept to the front, so the first place tells.
     #[inline]
@@ -65,42 +68,50 @@ impl Entry {
     }
 }
 
+/// An id as the table keeps it: its hash and one of its own words, which together are as good as the id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub(super) struct Mixed {
+    pub(super) hash: u64,
+    pub(super) word: u64,
+}
+
 /// How an id becomes a place in a segment.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Hasher {
-    seed: [u64; 2],
+    factors: [u64; 2],
 }
 
 impl Hasher {
+    /// Draws the two factors from `seed`: nobody outside can aim at one place.
     pub(super) const fn new(seed: [u64; 2]) -> Self {
-        Self { seed }
+        Self { factors: [seed[0] | 1, seed[1] | 1] }
     }
 
-    /// Folds both words of the id with this process's seed: nobody outside can aim at one place.
+    /// The upper bits of the sum of two products with random odd factors are as good as random. For a given second word
+    /// the hash is a bijection of the first, so different ids stay different.
     #[inline]
-    pub(super) fn hash(self, id: [u64; 2]) -> u64 {
-        let product = u128::from(id[0] ^ self.seed[0]) * u128::from(id[1] ^ self.seed[1]);
-        product as u64 ^ (product >> 64) as u64
+    pub(super) const fn mix(self, id: [u64; 2]) -> Mixed {
+        let hash = id[0].wrapping_mul(self.factors[0]).wrapping_add(id[1].wrapping_mul(self.factors[1]));
+        Mixed { hash, word: id[1] }
     }
 }
 
 /// Bits of a hash that choose the segment; the rest choose the place in it.
 pub(super) const SEGMENT_BITS: u32 = 12;
 
-/// The bits of a hash that order the entries of one segment.
-#[inline]
-const fn rank(hash: u64) -> u64 {
-    hash << SEGMENT_BITS
-}
-
 /// See the file's head.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Segment {
-    chunks: Vec<Box<[Entry; CHUNK]>>,
+    chunks: Vec<Chunk>,
     len: usize,
+    arena: Arc<Arena>,
 }
 
 impl Segment {
+    pub(super) const fn new(arena: Arc<Arena>) -> Self {
+        Self { chunks: Vec::new(), len: 0, arena }
+    }
+
     pub(super) const fn len(&self) -> usize {
         self.len
     }
@@ -122,7 +133,8 @@ impl Segment {
     /// The place that `hash` points to: order-preserving, whatever the number of places.
     #[inline]
     fn home(&self, hash: u64) -> usize {
-        ((u128::from(rank(hash)) * self.places().saturating_sub(SLACK) as u128) >> 64) as usize
+        let rank = hash << SEGMENT_BITS;
+        ((u128::from(rank) * self.places().saturating_sub(SLACK) as u128) >> 64) as usize
     }
 
     /// Starts to fetch the place at which a search for `hash` begins.
@@ -135,39 +147,45 @@ impl Segment {
 
     /// The place of `id`, or the place where it would go.
     #[inline]
-    fn find(&self, id: [u64; 2], hash: u64, hasher: Hasher) -> Result<usize, usize> {
+    fn find(&self, id: Mixed) -> Result<usize, usize> {
         let places = self.places();
-        for place in self.home(hash)..places {
-            let entry = self.at(place);
-            if entry.id == id && !entry.is_empty() {
+        let mut place = self.home(id.hash);
+        while place < places && self.at(place).id.hash < id.hash {
+            place += 1;
+        }
+        // Two ids of one hash are possible, and so are empty places that look like the highest hash.
+        while place < places && self.at(place).id.hash == id.hash && !self.at(place).is_empty() {
+            if self.at(place).id.word == id.word {
                 return Ok(place);
             }
-            if entry.is_empty() || rank(hasher.hash(entry.id)) > rank(hash) {
-                return Err(place);
-            }
+            place += 1;
         }
-        Err(places)
+        Err(place)
     }
 
     /// The entry of `id`.
     #[inline]
-    pub(super) fn get(&self, id: [u64; 2], hash: u64, hasher: Hasher) -> Option<&Entry> {
-        self.find(id, hash, hasher).ok().map(|place| self.at(place))
+    pub(super) fn get(&self, id: Mixed) -> Option<&Entry> {
+        self.find(id).ok().map(|place| self.at(place))
     }
 
-    /// The entry of `id`, to be changed; the caller calls [`Segment::remove`] when no holder is left.
-    pub(super) fn get_mut(&mut self, id: [u64; 2], hash: u64, hasher: Hasher) -> Option<&mut Entry> {
-        self.find(id, hash, hasher).ok().map(|place| self.at_mut(place))
+    /// Lets `change` have the entry of `id`, and takes it out when that leaves it without holders. False when there is none.
+    pub(super) fn change(&mut self, id: Mixed, change: impl FnOnce(&mut Entry)) -> bool {
+        let Ok(place) = self.find(id) else { return false };
+        change(self.at_mut(place));
+        if self.at(place).is_empty() {
+            self.take_out(place);
+        }
+        true
     }
 
     /// Adds an entry whose id is not in the segment.
-    pub(super) fn insert(&mut self, entry: Entry, hasher: Hasher) {
-        let hash = hasher.hash(entry.id);
-        if self.len * 8 >= self.places() * 7 {
-            self.rebuild(self.chunks.len() + 1 + self.chunks.len() / 10, hasher);
+    pub(super) fn insert(&mut self, entry: Entry) {
+        if self.len * 4 >= self.places() * 3 {
+            self.rebuild(self.chunks.len() + 1 + self.chunks.len() / 10);
         }
         loop {
-            let place = self.find(entry.id, hash, hasher).unwrap_or_else(|place| place);
+            let place = self.find(entry.id).unwrap_or_else(|place| place);
             if let Some(free) = (place..self.places()).find(|place| self.at(*place).is_empty()) {
                 for to in (place + 1..=free).rev() {
                     *self.at_mut(to) = *self.at(to - 1);
@@ -176,18 +194,15 @@ impl Segment {
                 self.len += 1;
                 return;
             }
-            self.rebuild(self.chunks.len() + 1, hasher);
+            self.rebuild(self.chunks.len() + 1);
         }
     }
 
-    /// Takes the entry of `id` out and closes the gap.
-    pub(super) fn remove(&mut self, id: [u64; 2], hasher: Hasher) {
-        // An entry whose last holder has just gone counts as an empty place, so look for the id itself.
-        let start = self.home(hasher.hash(id));
-        let Some(mut gap) = (start..self.places()).find(|place| self.at(*place).id == id) else { return };
+    /// Closes the gap that an entry leaves: those after it move up, as far as they are not at home.
+    fn take_out(&mut self, mut gap: usize) {
         while gap + 1 < self.places() {
             let next = *self.at(gap + 1);
-            if next.is_empty() || self.home(hasher.hash(next.id)) == gap + 1 {
+            if next.is_empty() || self.home(next.id.hash) == gap + 1 {
                 break;
             }
             *self.at_mut(gap) = next;
@@ -196,12 +211,12 @@ impl Segment {
         *self.at_mut(gap) = Entry::EMPTY;
         self.len -= 1;
         if let Some(chunks) = self.shrunk() {
-            self.rebuild(chunks, hasher);
+            self.rebuild(chunks);
         }
     }
 
     /// Shows every entry to `change` and drops those it leaves without holders. Gives memory back when little is left.
-    pub(super) fn sweep(&mut self, mut change: impl FnMut(&mut Entry), hasher: Hasher) {
+    pub(super) fn sweep(&mut self, mut change: impl FnMut(&mut Entry)) {
         let mut emptied = 0;
         for entry in self.chunks.iter_mut().flat_map(|chunk| chunk.iter_mut()) {
             if !entry.is_empty() {
@@ -211,26 +226,26 @@ impl Segment {
         }
         if emptied > 0 {
             self.len -= emptied;
-            self.rebuild(self.shrunk().unwrap_or(self.chunks.len()), hasher);
+            self.rebuild(self.shrunk().unwrap_or(self.chunks.len()));
         }
     }
 
     /// The number of chunks to shrink to when most places are empty.
     fn shrunk(&self) -> Option<usize> {
-        let wanted = (self.len * 5 / 4).div_ceil(CHUNK);
+        let wanted = (self.len * 3 / 2).div_ceil(CHUNK);
         (wanted * 2 < self.chunks.len()).then_some(wanted)
     }
 
     /// Lays the entries out again over `chunks` chunks, or over more when their clusters need it. In place: packs them to
     /// the front, moves them to the back, and puts each, first to last, where it belongs, which is never behind where it
     /// is read from.
-    fn rebuild(&mut self, chunks: usize, hasher: Hasher) {
+    fn rebuild(&mut self, chunks: usize) {
         self.pack();
         let mut chunks = chunks.max(self.len.div_ceil(CHUNK));
         loop {
-            self.chunks.resize_with(chunks, || Box::new([Entry::EMPTY; CHUNK]));
+            self.chunks.resize_with(chunks, || self.arena.take());
             self.chunks.shrink_to_fit();
-            if self.spread(hasher) {
+            if self.spread() {
                 return;
             }
             self.pack();
@@ -252,19 +267,19 @@ impl Segment {
     }
 
     /// From packed to the front to where each entry belongs. False when the last of them do not fit behind their homes.
-    fn spread(&mut self, hasher: Hasher) -> bool {
+    fn spread(&mut self) -> bool {
         let back = self.places() - self.len;
         for index in (0..self.len).rev() {
-            let entry = std::mem::take(self.at_mut(index));
+            let entry = std::mem::replace(self.at_mut(index), Entry::EMPTY);
             *self.at_mut(back + index) = entry;
         }
         let mut next = 0;
         for from in back..self.places() {
-            let to = next.max(self.home(hasher.hash(self.at(from).id)));
+            let to = next.max(self.home(self.at(from).id.hash));
             if to > from {
                 return false;
             }
-            let entry = std::mem::take(self.at_mut(from));
+            let entry = std::mem::replace(self.at_mut(from), Entry::EMPTY);
             *self.at_mut(to) = entry;
             next = to + 1;
         }
@@ -277,21 +292,17 @@ impl Segment {
     }
 
     #[cfg(test)]
-    pub(super) fn check(&self, hasher: Hasher) {
-        let mut previous: Option<(usize, u64)> = None;
+    pub(super) fn check(&self) {
+        let mut previous = 0;
         let mut len = 0;
-        for place in 0..self.places() {
-            let entry = self.at(place);
-            if entry.is_empty() {
-                continue;
-            }
-            len += 1;
-            let hash = hasher.hash(entry.id);
+        for place in (0..self.places()).filter(|place| !self.at(*place).is_empty()) {
+            let hash = self.at(place).id.hash;
             let home = self.home(hash);
             assert!(home <= place, "an entry lies before its home");
             assert!((home..place).all(|p| !self.at(p).is_empty()), "a gap between an entry and its home");
-            assert!(previous.is_none_or(|(_, rank_before)| rank_before <= rank(hash)), "entries out of order");
-            previous = Some((place, rank(hash)));
+            assert!(previous <= hash, "entries out of order");
+            previous = hash;
+            len += 1;
         }
         assert_eq!(len, self.len);
     }

@@ -1,29 +1,35 @@
 //! What one lock guards: a few segments, and the holders that do not fit into their entries.
 
 use super::SEGMENTS_PER_SHARD;
+use super::arena::Arena;
 use super::batch::Item;
 use super::holder::{Holder, Packed, StreamSlot};
-use super::segment::{Entry, Hasher, INLINE, Segment};
+use super::segment::{Entry, INLINE, Mixed, Segment};
 use super::slots::SlotSet;
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// Invariant: an id is in `overflow` if and only if its entry carries [`Packed::OVERFLOW`].
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Shard {
     pub(super) segments: [Segment; SEGMENTS_PER_SHARD],
     overflow: Overflow,
 }
 
-type Overflow = HashMap<[u64; 2], Vec<Packed>>;
+type Overflow = HashMap<Mixed, Vec<Packed>>;
 
 impl Shard {
+    pub(super) fn new(arena: &Arc<Arena>) -> Self {
+        Self { segments: std::array::from_fn(|_| Segment::new(arena.clone())), overflow: Overflow::new() }
+    }
+
     pub(super) fn len(&self) -> usize {
         self.segments.iter().map(Segment::len).sum()
     }
 
     #[inline]
     pub(super) fn prefetch(&self, item: Item) {
-        self.segments[item.segment()].prefetch(item.hash);
+        self.segments[item.segment()].prefetch(item.id.hash);
     }
 
     pub(super) fn all_holders(&self, entry: &Entry) -> Vec<Holder> {
@@ -31,40 +37,38 @@ impl Shard {
         entry.holders.iter().chain(more).filter_map(|holder| holder.get()).collect()
     }
 
-    pub(super) fn add(&mut self, item: Item, id: [u64; 2], holder: Holder, hasher: Hasher, live: &SlotSet) {
-        let segment = &mut self.segments[item.segment()];
-        let Some(entry) = segment.get_mut(id, item.hash, hasher) else {
-            let mut entry = Entry { id, ..Entry::EMPTY };
+    pub(super) fn add(&mut self, item: Item, holder: Holder, live: &SlotSet) {
+        let (segment, overflow) = (&mut self.segments[item.segment()], &mut self.overflow);
+        let known = segment.change(item.id, |entry| {
+            let in_place = !entry.holders.contains(&Packed::OVERFLOW) && entry.put(holder, live);
+            if !in_place {
+                let mut all = take_all(entry, overflow);
+                all.retain(|h| h.get().is_some_and(|h| h.slot != holder.slot && live.contains(h.slot)));
+                all.push(Packed::new(holder));
+                store_all(entry, overflow, all);
+            }
+        });
+        if !known {
+            let mut entry = Entry { id: item.id, ..Entry::EMPTY };
             entry.holders[0] = Packed::new(holder);
-            return segment.insert(entry, hasher);
-        };
-        let in_place = !entry.holders.contains(&Packed::OVERFLOW) && entry.put(holder, live);
-        if !in_place {
-            let mut all = take_all(entry, &mut self.overflow);
-            all.retain(|h| h.get().is_some_and(|h| h.slot != holder.slot && live.contains(h.slot)));
-            all.push(Packed::new(holder));
-            store_all(entry, &mut self.overflow, all);
+            segment.insert(entry);
         }
     }
 
-    pub(super) fn remove(&mut self, item: Item, id: [u64; 2], slot: StreamSlot, hasher: Hasher) {
-        let segment = &mut self.segments[item.segment()];
-        let Some(entry) = segment.get_mut(id, item.hash, hasher) else { return };
-        strip(entry, &mut self.overflow, |holder| holder == slot);
-        if entry.is_empty() {
-            segment.remove(id, hasher);
-        }
-    }
-
-    pub(super) fn sweep(&mut self, segment: usize, gone: impl Fn(StreamSlot) -> bool, hasher: Hasher) {
+    pub(super) fn remove(&mut self, item: Item, slot: StreamSlot) {
         let overflow = &mut self.overflow;
-        self.segments[segment].sweep(|entry| strip(entry, overflow, &gone), hasher);
+        self.segments[item.segment()].change(item.id, |entry| strip(entry, overflow, |holder| holder == slot));
+    }
+
+    pub(super) fn sweep(&mut self, segment: usize, gone: impl Fn(StreamSlot) -> bool) {
+        let overflow = &mut self.overflow;
+        self.segments[segment].sweep(|entry| strip(entry, overflow, &gone));
         overflow.shrink_to(overflow.len() * 2);
     }
 
     #[cfg(test)]
-    pub(super) fn check(&self, hasher: Hasher) {
-        self.segments.iter().for_each(|segment| segment.check(hasher));
+    pub(super) fn check(&self) {
+        self.segments.iter().for_each(Segment::check);
     }
 }
 

@@ -17,7 +17,7 @@ fn index_with_live(slots: std::ops::Range<usize>) -> Index {
 }
 
 fn check(index: &Index) {
-    index.shards.iter().for_each(|shard| shard.read().check(index.hasher));
+    index.shards.iter().for_each(|shard| shard.read().check());
 }
 
 fn sweep(index: &Index, slot: StreamSlot) {

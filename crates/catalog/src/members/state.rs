@@ -74,7 +74,12 @@ pub struct Standing {
 
 /// Whether a "no" is a no. `settle`: nodes need that long to find a catalog that has just started.
 #[must_use]
-pub fn is_complete(nodes: impl IntoIterator<Item = Standing>, now: Duration, settle: Duration, bound: Duration) -> bool {
+pub fn is_complete(
+    nodes: impl IntoIterator<Item = Standing>,
+    now: Duration,
+    settle: Duration,
+    bound: Duration,
+) -> bool {
     let lately = |proven: Duration| now.saturating_sub(proven) <= bound;
     let stands = |node: Standing| node.state == NodeState::Dead || (node.caught_up && node.proven.is_some_and(lately));
     now >= settle && nodes.into_iter().all(stands)

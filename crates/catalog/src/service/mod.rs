@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidepool_wire::catalog::catalog_server::Catalog;
 use tidepool_wire::catalog::{
-    InventoryUp, LookupReply, LookupRequest, MatchPrefixReply, MatchPrefixRequest, Member, MembersReply, MembersRequest,
-    NodeInfo, NodeState, Number, StatReply, StatRequest,
+    InventoryUp, LookupReply, LookupRequest, MatchPrefixReply, MatchPrefixRequest, Member, MembersReply,
+    MembersRequest, NodeInfo, NodeState, Number, StatReply, StatRequest,
 };
 use tonic::{Request, Response, Status, Streaming};
 
@@ -57,8 +57,7 @@ impl Catalog for Service {
         let started = Instant::now();
         let request = request.into_inner();
         let ids = id_chunks("ids", &request.ids).map_err(|status| self.rejected(status))?;
-        let (mut reply, complete) =
-            self.0.answer(|view| lookup::lookup(&self.0.index, view, ids, request.want()));
+        let (mut reply, complete) = self.0.answer(|view| lookup::lookup(&self.0.index, view, ids, request.want()));
         (reply.complete, reply.incarnation) = (complete, self.0.incarnation);
         metrics::add(&self.0.counters.lookups, 1);
         self.count_keys(ids.len(), reply.counts.iter().filter(|count| **count > 0).count(), started);
@@ -70,8 +69,8 @@ impl Catalog for Service {
         let request = request.into_inner();
         let ids = id_chunks("ids", &request.ids).map_err(|status| self.rejected(status))?;
         check_lengths(&request.lengths, ids.len()).map_err(|status| self.rejected(status))?;
-        let (mut reply, complete) = (self.0)
-            .answer(|view| lookup::match_prefix(&self.0.index, view, ids, &request.lengths, request.want()));
+        let (mut reply, complete) =
+            (self.0).answer(|view| lookup::match_prefix(&self.0.index, view, ids, &request.lengths, request.want()));
         (reply.complete, reply.incarnation) = (complete, self.0.incarnation);
         metrics::add(&self.0.counters.matches, 1);
         self.count_keys(ids.len(), reply.runs.iter().map(|run| *run as usize).sum(), started);

@@ -30,7 +30,10 @@ pub(crate) struct Session {
 
 impl Session {
     /// Admits the node that `hello` introduces; the receiver resolves when the stream must end.
-    pub(crate) fn admit(core: Arc<Core>, hello: InventoryUp) -> Result<(Self, oneshot::Receiver<&'static str>), Status> {
+    pub(crate) fn admit(
+        core: Arc<Core>,
+        hello: InventoryUp,
+    ) -> Result<(Self, oneshot::Receiver<&'static str>), Status> {
         let info = introduced(hello)?;
         let name = info.name.clone();
         let Admission { lease, health, ended } = core.directory.connect(info).map_err(|refused| {

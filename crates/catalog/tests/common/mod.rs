@@ -67,7 +67,8 @@ impl Asker {
         let request = LookupRequest { ids: pack_ids(ids.iter()), want: Want::Holders.into() };
         let reply = self.run(self.client.clone().lookup(request)).unwrap().into_inner();
         let mut holders = reply.holders.chunks(4).map(|h| usize::from(u16::from_le_bytes([h[0], h[1]])));
-        let names = |count: &u8| holders.by_ref().take(usize::from(*count)).map(|n| reply.nodes[n].name.clone()).collect();
+        let names =
+            |count: &u8| holders.by_ref().take(usize::from(*count)).map(|n| reply.nodes[n].name.clone()).collect();
         reply.counts.iter().map(names).collect()
     }
 

@@ -9,6 +9,7 @@
 pub mod baselines;
 pub mod compare;
 pub mod content;
+pub mod fields;
 pub mod goals;
 pub mod machine;
 #[expect(unsafe_code, reason = "maps shared memory; nothing else here needs it")]

@@ -1,6 +1,6 @@
 //! `tidepool bench`: runs the benchmark and prints what it found.
 
-use crate::bench::{BenchError, FULL_FOOTPRINT, Plan, Report, baselines, compare::Samples, goals, machine::Machine};
+use crate::bench::{BenchError, FULL_FOOTPRINT, Plan, Report, baselines, compare::Samples, fields, goals, machine::Machine};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::{
@@ -68,15 +68,29 @@ pub(super) fn run(args: &BenchArgs) -> Result<(), Box<dyn Error>> {
     if plan.footprint < FULL_FOOTPRINT {
         report.note(format!("a footprint below {FULL_FOOTPRINT} is for trying the benchmark out"));
     }
-    let text = if args.baselines {
+    if args.baselines {
         let samples = measure_baselines(&plan)?;
         let text = baselines::table(&samples);
         report.keep("baselines", samples);
-        text
-    } else {
-        report.table()
-    };
-    print(args, &report, &text)
+        return print(args, &report, &text);
+    }
+    let failed = measure_fields(&plan, &mut report);
+    let text = report.table();
+    print(args, &report, &text)?;
+    if failed > 0 {
+        return Err(format!("{failed} measurements failed: see the notes").into());
+    }
+    Ok(())
+}
+
+fn measure_fields(plan: &Plan, report: &mut Report) -> usize {
+    let progress = spinner();
+    let failed = fields::measure(plan, report, |name| {
+        progress.set_message(name.to_owned());
+        progress.tick();
+    });
+    progress.finish_and_clear();
+    failed
 }
 
 fn measure_baselines(plan: &Plan) -> Result<Vec<Samples>, BenchError> {
@@ -97,6 +111,11 @@ fn progress(steps: u64) -> ProgressBar {
     let style =
         ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}").unwrap_or_else(|_| ProgressStyle::default_bar());
     ProgressBar::new(steps).with_style(style)
+}
+
+/// A line on standard error that says what is being measured, if that is a terminal.
+fn spinner() -> ProgressBar {
+    if std::io::stderr().is_terminal() { ProgressBar::new_spinner() } else { ProgressBar::hidden() }
 }
 
 fn print(args: &BenchArgs, report: &Report, text: &str) -> Result<(), Box<dyn Error>> {

@@ -1,10 +1,20 @@
 //! The command line: one variant and one file per command.
 
 mod bench;
+mod catalog;
+mod client;
 mod config;
+mod daemon;
+mod get;
+mod ls;
+mod node;
+mod put;
+mod rm;
+mod stat;
+mod up;
 
 use clap::{Parser, Subcommand};
-use std::error::Error;
+use std::{error::Error, process::ExitCode};
 
 /// A shared pool of LLM attention state (KV cache).
 ///
@@ -21,6 +31,22 @@ pub struct Cli {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Run a pool on this host: a catalog and a node in one process
+    Up(up::UpArgs),
+    /// Run a catalog: it knows which node holds which block
+    Catalog(catalog::CatalogArgs),
+    /// Run a node: it gives memory to the pool and serves blocks
+    Node(node::NodeArgs),
+    /// Store a block from a file or standard input
+    Put(put::PutArgs),
+    /// Read a block to a file or standard output; exits with 3 if it is not there
+    Get(get::GetArgs),
+    /// Remove blocks by key, by regular expression, or all of them
+    Rm(rm::RmArgs),
+    /// List blocks
+    Ls(ls::LsArgs),
+    /// Show how the pool, a node or a block is doing
+    Stat(stat::StatArgs),
     /// Measure the pool against memcpy and raw sockets on this machine
     Bench(bench::BenchArgs),
     /// One process of a benchmark; started by `bench`
@@ -32,12 +58,21 @@ pub enum Command {
 }
 
 impl Command {
-    /// Does it.
-    pub fn run(self) -> Result<(), Box<dyn Error>> {
-        match self {
+    /// Does it. The exit code tells apart what is no error, as "not found".
+    pub fn run(self) -> Result<ExitCode, Box<dyn Error>> {
+        let done = match self {
+            Self::Put(args) => return put::run(&args),
+            Self::Get(args) => return get::run(&args),
+            Self::Rm(args) => return rm::run(&args),
+            Self::Ls(args) => return ls::run(&args),
+            Self::Stat(args) => return stat::run(&args),
+            Self::Up(args) => up::run(args),
+            Self::Catalog(args) => catalog::run(args),
+            Self::Node(args) => node::run(args),
             Self::Bench(args) => bench::run(&args),
             Self::BenchSide(args) => Ok(args.serve()?),
             Self::Config(command) => config::run(&command),
-        }
+        };
+        done.map(|()| ExitCode::SUCCESS)
     }
 }

@@ -8,8 +8,8 @@ section! {
     "catalog", flags "" => CatalogConfig, CatalogOptions, checked by check {
         "listen" listen: Listen = "127.0.0.1:7411", "Address of the gRPC service that nodes and clients use";
         "metrics-listen" metrics_listen: Listen = "127.0.0.1:7412", "Address of the catalog's /metrics and /health";
-        "suspect-after" suspect_after: Span = "500ms" in "10ms" to "1h", "Silence after which a node is suspect: kept, not chosen for writes";
-        "dead-after" dead_after: Span = "5s" in "10ms" to "24h", "Silence after which a node is dead: its blocks are forgotten";
+        "suspect-after" suspect_after: Span = "500ms" in "200ms" to "1h", "Silence after which a node is suspect: kept, not chosen for writes";
+        "dead-after" dead_after: Span = "5s" in "200ms" to "24h", "Silence after which a node is dead: its blocks are forgotten";
     }
 }
 

@@ -89,8 +89,12 @@ impl Layer {
     }
 }
 
+/// Flags over the file, if there is one.
+pub fn merge(file: Option<&Path>, flags: Layer) -> Result<Layer, ConfigError> {
+    Ok(flags.over(file.map(read).transpose()?.unwrap_or_default()))
+}
+
 /// Flags over the file, if there is one, over defaults.
 pub fn load(file: Option<&Path>, flags: Layer) -> Result<Config, ConfigError> {
-    let under = file.map(read).transpose()?.unwrap_or_default();
-    Ok(flags.over(under).resolve()?)
+    Ok(merge(file, flags)?.resolve()?)
 }

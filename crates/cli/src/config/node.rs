@@ -4,10 +4,12 @@ use super::{
     FieldError,
     peers::{Advertise, Catalogs},
     section::section,
-    values::{Dir, Listen, Name, Verify},
+    values::{Dir, Listen, Name},
 };
 use tidepool_types::{ByteSize, Span};
 
+// Catalogs call themselves complete while they have heard of every node within 100 ms: a node that waited less for them
+// would answer puts that such a catalog does not know of.
 section! {
     /// What a node runs with.
     "node", flags "" => NodeConfig, NodeOptions, checked by check {
@@ -19,8 +21,7 @@ section! {
         "data-advertise" data_advertise: Advertise = "auto", "Address under which others reach data-listen; auto: data-listen itself";
         "metrics-listen" metrics_listen: Listen = "127.0.0.1:7414", "Address of the node's /metrics and /health";
         "catalogs" catalogs: Catalogs = "127.0.0.1:7411", "Catalogs that the node tells what it holds";
-        "announce-timeout" announce_timeout: Span = "100ms" in "1ms" to "1m", "How long a put waits for a catalog to hear of it before that catalog counts as unhealthy";
-        "verify" verify: Verify = "network", "When blocks are checked against their checksums before they are served: network or always";
+        "announce-timeout" announce_timeout: Span = "100ms" in "100ms" to "1m", "How long a put waits for a catalog to hear of it before that catalog counts as unhealthy";
         "scrub-rate" scrub_rate: ByteSize = "64MiB" in "0B" to "1TiB", "Bytes a second that the background check of stored blocks reads; 0B: no check";
         "max-connections" max_connections: u32 = "1024" in "1" to "65536", "Connections served at once; further ones are refused";
         "quarantine-limit" quarantine_limit: ByteSize = "64MiB" in "0B" to "16TiB", "Bytes that late writers of one client may keep from reuse before its puts go through the socket";

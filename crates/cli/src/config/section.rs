@@ -25,6 +25,8 @@ pub struct Field {
     pub default: &'static str,
     /// What may be written.
     pub allowed: String,
+    /// What it is for, in one line.
+    pub help: &'static str,
 }
 
 /// A kind of value that a field can have.
@@ -40,7 +42,8 @@ pub(super) fn literal<T: std::str::FromStr>(text: &str) -> T {
 
 /// Declares a section: `"name", flags "prefix" => Config, Options { "key" field: Type = "default" in "low" to "high", "help"; }`.
 ///
-/// Bounds may be left out. `checked by method`, after the names, has that method of Config check what no single field can
+/// On the command line a field's argument has the id `name-key`, so that a command may take several sections. Bounds may be
+/// left out. `checked by method`, after the names, has that method of Config check what no single field can
 /// tell.
 macro_rules! section {
     (
@@ -61,7 +64,7 @@ macro_rules! section {
         pub struct $options {
             $(
                 #[doc = $help]
-                #[arg(long = concat!($prefix, $key), help = concat!($help, " [default: ", $default, "]"))]
+                #[arg(id = concat!($section, "-", $key), long = concat!($prefix, $key), help = concat!($help, " [default: ", $default, "]"))]
                 #[serde(rename = $key)]
                 pub $field: Option<$type>,
             )*
@@ -74,6 +77,7 @@ macro_rules! section {
                     key: $key,
                     default: $default,
                     allowed: [<$type as $crate::config::Value>::ALLOWED, $(", from ", $low, " to ", $high)?].concat(),
+                    help: $help,
                 }),*]
             }
 

@@ -109,7 +109,8 @@ impl Catalogs {
             taken as u32
         };
         let lengths: Vec<u32> = chains.iter().take(MAX_CHAINS).map(cut).collect();
-        let whole = lengths.iter().map(|length| *length as usize).sum::<usize>() == chains.iter().map(|c| c.len()).sum();
+        let whole =
+            lengths.iter().map(|length| *length as usize).sum::<usize>() == chains.iter().map(|c| c.len()).sum();
         let taken = chains.iter().zip(&lengths).map(|(chain, length)| &chain[..*length as usize]);
         let ids: Vec<BlockId> = taken.flatten().copied().collect();
         let packed = pack_ids(ids.iter());

@@ -134,13 +134,15 @@ pub struct FrameReceiver {
     start: usize,
     /// Bytes of the current frame's payload not taken yet.
     payload_left: u64,
+    /// Set when the peer has sent what is no frame: nothing more is received, but it can still be told.
+    broken: bool,
     /// How long a frame may take from its first byte to the end of its body; without it, as long as the wait for it.
     frame_budget: Option<Duration>,
 }
 
 impl FrameReceiver {
     pub(super) fn new(socket: Arc<Socket>) -> Self {
-        Self { socket, buffer: Vec::new(), start: 0, payload_left: 0, frame_budget: None }
+        Self { socket, buffer: Vec::new(), start: 0, payload_left: 0, broken: false, frame_budget: None }
     }
 
     /// From now on a frame that has started must arrive within `budget`, however long the wait for it may be. For sides
@@ -183,9 +185,10 @@ impl FrameReceiver {
         self.body(&header, until, frame::decode_reply)
     }
 
-    /// Receives a header. A time-out before its first byte leaves the connection as it was; any other error closes it.
+    /// Receives a header. A time-out before its first byte leaves the connection as it was; after any other error nothing
+    /// more is received.
     fn head(&mut self, idle: Deadline, mut fds: Option<&mut Vec<OwnedFd>>) -> Result<(Header, Deadline), ConnError> {
-        self.socket.check_open()?;
+        self.check_usable()?;
         self.discard_payload(self.frame_until(idle))?;
         self.compact();
         if !self.has_buffered() {
@@ -200,8 +203,7 @@ impl FrameReceiver {
             self.closing(filled)?;
         }
         let (bytes, _) = self.buffer[self.start..].split_first_chunk().expect("a whole header is buffered");
-        let header = Header::parse(bytes).map_err(ConnError::from);
-        let header = self.closing(header)?;
+        let header = Header::parse(bytes).inspect_err(|_| self.broken = true)?;
         self.start += HEADER_LEN;
         Ok((header, until))
     }
@@ -226,7 +228,10 @@ impl FrameReceiver {
         self.start += len;
         self.payload_left = header.payload_len;
         match message {
-            Err(error) if error.ends_connection() => self.closing(Err(error.into())),
+            Err(error) if error.ends_connection() => {
+                self.broken = true;
+                Err(error.into())
+            }
             message => Ok(Incoming { number: header.number, message, payload_len: header.payload_len }),
         }
     }
@@ -241,7 +246,7 @@ impl FrameReceiver {
             return Ok(0);
         }
         if self.has_buffered() {
-            self.socket.check_open()?;
+            self.check_usable()?;
             let piece = to.take((self.buffer.len() - self.start).min(len as usize));
             // SAFETY: the caller lends the piece for writing; the buffer has as many bytes.
             unsafe { std::ptr::copy_nonoverlapping(self.buffer.as_ptr().add(self.start), piece.start, piece.len) };
@@ -304,6 +309,10 @@ impl FrameReceiver {
         if self.buffer.capacity() > KEPT_BUFFER {
             self.buffer.shrink_to(READ_AHEAD);
         }
+    }
+
+    fn check_usable(&self) -> Result<(), ConnError> {
+        if self.broken { Err(ConnError::Closed) } else { self.socket.check_open() }
     }
 
     /// Closes the connection on any error: the stream may be out of step.

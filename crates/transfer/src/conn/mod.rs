@@ -129,14 +129,12 @@ impl Connection {
 
     /// As [`Connection::accept`], on a connection made from its socket before.
     pub fn accept_hello(&mut self, until: Deadline) -> Result<Hello, ConnError> {
-        let Incoming { number, message, .. } = self.receiver.request(until)?;
+        let Incoming { number, message, .. } = self.recv_request(until)?;
         if let Ok(Request::Hello(hello)) = message {
             self.last_number = number;
             return Ok(hello);
         }
-        // The peer is wrong already; whether it hears of it changes nothing here.
-        let _ = self.refuse(number, Reason::Malformed, "a connection starts with Hello".to_owned(), until);
-        self.socket().close();
+        self.give_up(number, Reason::Malformed, "a connection starts with Hello".to_owned());
         Err(ConnError::Unexpected("a connection that does not start with Hello"))
     }
 
@@ -147,9 +145,20 @@ impl Connection {
     }
 
     /// Waits for the next request until `idle`. Its payload, if any, is to be taken from [`Connection::receiver`] before the
-    /// next call, which throws away what is left of it.
+    /// next call, which throws away what is left of it. A peer that sends what is no frame is told so and cut off.
     pub fn recv_request(&mut self, idle: Deadline) -> Result<Incoming<Request>, ConnError> {
-        self.receiver.request(idle)
+        let received = self.receiver.request(idle);
+        if let Err(ConnError::Frame(error)) = &received {
+            self.give_up(0, error.reason(), error.to_string());
+        }
+        received
+    }
+
+    /// Tells a peer that does not speak the protocol, if that needs no waiting, and closes the connection.
+    fn give_up(&mut self, number: u64, reason: Reason, message: String) {
+        // The peer is wrong already; whether it hears of it changes nothing here.
+        let _ = self.refuse(number, reason, message, Deadline::after(Duration::ZERO));
+        self.socket().close();
     }
 
     /// Sends a reply, its payload and descriptors.

@@ -11,7 +11,7 @@ use crate::ops::{Completion, Failure, Op, Refused};
 use std::collections::VecDeque;
 use tidepool_types::Deadline;
 
-/// How often slices of one operation move to another stream before it fails.
+/// How many failing streams one operation's slices are moved off before it fails.
 const MAX_MOVES: u32 = 16;
 
 #[derive(Debug)]
@@ -33,6 +33,8 @@ pub(super) struct Board {
     pub(super) typical_len: u64,
     /// No operation's unhandled deadline is earlier.
     pub(super) next_expiry: Option<Deadline>,
+    /// Streams that have failed so far.
+    pub(super) incidents: u64,
     /// Set once the peer is given up.
     pub(super) closed: bool,
 }
@@ -52,6 +54,7 @@ impl Board {
             last_number: 0,
             typical_len: 64 << 10,
             next_expiry: None,
+            incidents: 0,
             closed: false,
             limits,
         }
@@ -126,8 +129,10 @@ impl Board {
 
     /// Puts a slice of a failing stream first in line for another one.
     pub(super) fn move_slice(&mut self, slice: Slice) {
+        let incident = self.incidents;
         let Some(operation) = self.live(slice.op) else { return };
-        operation.moves += 1;
+        operation.moves += u32::from(operation.last_incident != incident);
+        operation.last_incident = incident;
         if operation.moves > MAX_MOVES {
             operation.fail(Failure::Unavailable);
             return self.settle(slice.op);

@@ -82,6 +82,8 @@ impl TcpConfig {
 
 /// Bytes of one Write frame.
 const WRITE_BYTES: u64 = 1 << 20;
+/// The first operations of a batch are sent while the rest is still being queued.
+const SUBMIT_STEP: usize = 128;
 /// The most streams to one peer.
 const MAX_STREAMS: usize = 16;
 
@@ -128,11 +130,14 @@ impl TcpTransport {
 
 impl Transport for TcpTransport {
     fn submit(&mut self, ops: Vec<Op>, deadline: Deadline) -> Vec<Result<(), Refused>> {
-        let answers = {
+        let mut answers = Vec::with_capacity(ops.len());
+        let mut ops = ops.into_iter().peekable();
+        while ops.peek().is_some() {
             let mut board = self.shared.board.lock();
-            ops.into_iter().map(|op| board.submit(op, deadline)).collect()
-        };
-        self.shared.dispatch();
+            answers.extend(ops.by_ref().take(SUBMIT_STEP).map(|op| board.submit(op, deadline)));
+            drop(board);
+            self.shared.dispatch();
+        }
         answers
     }
 

@@ -35,8 +35,9 @@ pub(super) struct Operation {
     pub(super) users: u32,
     /// Set once the operation has failed: nothing new is started for it.
     pub(super) verdict: Option<Failure>,
-    /// How often a slice of it was moved off a failing stream.
+    /// How many failing streams its slices were moved off, and the last of them.
     pub(super) moves: u32,
+    pub(super) last_incident: u64,
     /// Whether its deadline has been acted on.
     pub(super) expired: bool,
 }
@@ -90,7 +91,7 @@ impl Operation {
             Op::Read(read) => (read.token, Work::Read(Read::new(read))),
             Op::Write(write) => (write.token, Work::Write(Write::new(write))),
         };
-        Self { token, deadline, work, charge: 0, users: 0, verdict: None, moves: 0, expired: false }
+        Self { token, deadline, work, charge: 0, users: 0, verdict: None, moves: 0, last_incident: 0, expired: false }
     }
 
     /// Whether nothing is left to do and nobody touches the memory.
@@ -164,11 +165,12 @@ impl Read {
             (Destination::Into(regions), _) => {
                 regions.cursor_at(slice.start).pieces(hit.len, usize::MAX, out);
             }
-            (Destination::Allocate, Some(data)) => {
-                let place = &mut data[slice.start as usize..(slice.start + hit.len) as usize];
-                out.push(Region::of_mut(place));
+            (Destination::Allocate, Some(data)) if slice.start + hit.len <= data.len() as u64 => {
+                // By address, not by reference: other threads may be filling other parts of it.
+                let start = data.as_mut_ptr().wrapping_add(slice.start as usize);
+                out.push(Region { start, len: hit.len as usize });
             }
-            (Destination::Allocate, None) => return Err(Failure::Unavailable),
+            (Destination::Allocate, _) => return Err(Failure::Unavailable),
         }
         Ok(())
     }

@@ -160,6 +160,7 @@ impl Board {
     pub(super) fn stream_down(&mut self, stream: usize) {
         let StreamState { requests, using, .. } = std::mem::take(&mut self.streams[stream]);
         self.stop_using(&using);
+        self.incidents += 1;
         for sent in requests.iter().rev() {
             sent.slices[sent.answered..].iter().rev().for_each(|slice| self.move_slice(*slice));
         }
@@ -180,8 +181,9 @@ impl Board {
         let state = &self.streams[stream];
         let mixes = state.requests.back().is_some_and(|sent| sent.write != write);
         let both_wait = !self.reads.is_empty() && !self.writes.is_empty();
-        // With both waiting, every second stream writes; a single stream takes turns.
-        let prefers_write = if self.streams.len() > 1 { stream % 2 == 1 } else { !state.wrote_last };
+        // With both waiting, every second working stream writes; a single one takes turns.
+        let rank = self.streams[..stream].iter().filter(|stream| stream.is_up()).count();
+        let prefers_write = if self.streams_up() > 1 { rank % 2 == 1 } else { !state.wrote_last };
         state.has_window(self.limits.window) && !mixes && !(both_wait && prefers_write != write)
     }
 

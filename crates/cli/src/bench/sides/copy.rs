@@ -35,6 +35,16 @@ pub enum Order {
     Random,
 }
 
+impl Order {
+    /// The numbers `0..count` in this order.
+    pub(super) fn of(self, count: u32, seed: u64) -> Vec<u32> {
+        match self {
+            Self::Ascending => (0..count).collect(),
+            Self::Random => Random::new(seed).order(count),
+        }
+    }
+}
+
 /// What to copy.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct CopyPlan {
@@ -61,10 +71,7 @@ impl CopyPlan {
             )));
         }
         let count = u32::try_from(len / piece).map_err(io::Error::other)?;
-        let order = match self.order {
-            Order::Ascending => (0..count).collect(),
-            Order::Random => Random::new(self.seed).order(count),
-        };
+        let order = self.order.of(count, self.seed);
         let source: Box<dyn Deref<Target = [u8]>> = match self.source {
             SourceKind::Private => {
                 let mut memory = vec![0; len];

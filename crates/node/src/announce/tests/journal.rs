@@ -42,6 +42,13 @@ impl MemoryInventory {
         self.note(state, Change::Added(id, Tier::Dram))
     }
 
+    /// Holds many blocks.
+    pub(super) fn add_all(&self, ids: impl IntoIterator<Item = BlockId>) {
+        for id in ids {
+            self.add(id);
+        }
+    }
+
     /// Lets a block go.
     pub(super) fn remove(&self, id: BlockId) {
         let state = &mut *self.state.lock();

@@ -1,0 +1,97 @@
+//! A pool for one comparison: servers in processes of their own, in a directory that goes away with them.
+
+use crate::bench::side::Side;
+use crate::bench::sides::{CatalogPlan, GetPlan, NodePlan, Order, PoolPlan, PutPlan, SidePlan};
+use crate::bench::{BenchError, Plan};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tidepool_types::{ByteSize, Deadline};
+
+/// Time to set a side up: to allocate, touch and fill its memory.
+const SETUP: Duration = Duration::from_secs(120);
+
+/// A catalog and a node.
+pub(super) struct Pool {
+    // Dropped in this order: the directory goes last.
+    _node: Side,
+    _catalog: Side,
+    dir: WorkDir,
+    catalog: String,
+    streams: u32,
+    deadline: Deadline,
+}
+
+/// A directory under /dev/shm that is removed when dropped.
+struct WorkDir(PathBuf);
+
+impl WorkDir {
+    fn new() -> std::io::Result<Self> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = PathBuf::from(format!("/dev/shm/tidepool-bench-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&path)?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for WorkDir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+impl Pool {
+    /// Starts a pool whose node has room for `capacity` bytes of blocks.
+    pub(super) fn start(plan: &Plan, capacity: ByteSize) -> Result<Self, BenchError> {
+        let deadline = plan.deadline;
+        let catalog_side = Side::start("catalog", &SidePlan::Catalog(CatalogPlan {}), deadline.capped(SETUP))?;
+        let catalog = catalog_side.detail().to_owned();
+        let dir = WorkDir::new().map_err(|source| BenchError::Io { side: "node".into(), source })?;
+        let (name, catalogs) = ("bench".to_owned(), vec![catalog.clone()]);
+        let node = NodePlan { dir: dir.0.clone(), name, capacity, catalogs };
+        let node = Side::start("node", &SidePlan::Node(node), deadline.capped(SETUP))?;
+        Ok(Self { _node: node, _catalog: catalog_side, dir, catalog, streams: plan.streams, deadline })
+    }
+
+    /// Room for all blocks of a footprint, their keys, checksums and alignment.
+    pub(super) fn room_for(footprint: ByteSize) -> ByteSize {
+        ByteSize((footprint.0 + footprint.0 / 16 + (64 << 20)).next_multiple_of(4096))
+    }
+
+    fn access(&self, local: bool) -> PoolPlan {
+        let catalogs = vec![self.catalog.clone()];
+        PoolPlan { dir: self.dir.0.clone(), catalogs, local, streams: self.streams }
+    }
+
+    /// Puts the numbered blocks of a whole footprint, from a process that then ends.
+    pub(super) fn fill(&self, plan: &Plan, block: ByteSize) -> Result<(), BenchError> {
+        let put = self.put_plan(plan, plan.footprint, block);
+        Side::start("fill", &SidePlan::Put(PutPlan { before: 1, ..put }), self.deadline.capped(SETUP)).map(drop)
+    }
+
+    /// What a client puts: `footprint` bytes a run, which stay.
+    pub(super) fn put_plan(&self, plan: &Plan, footprint: ByteSize, block: ByteSize) -> PutPlan {
+        // Batches of up to 64 MiB, as an engine makes them: 32 blocks of 2 MiB, and not more than 512 of any size.
+        let batch = ((64 << 20) / block.0).clamp(1, 512) as usize;
+        PutPlan { pool: self.access(true), footprint, block, batch, before: 0, remove: false, seed: plan.seed }
+    }
+
+    /// Starts a client that puts.
+    pub(super) fn putter(&self, put: PutPlan) -> Result<Side, BenchError> {
+        Side::start("put", &SidePlan::Put(put), self.deadline.capped(SETUP))
+    }
+
+    /// Starts a client that gets what [`Pool::fill`] put.
+    pub(super) fn getter(
+        &self,
+        plan: &Plan,
+        block: ByteSize,
+        batch: usize,
+        order: Order,
+        local: bool,
+    ) -> Result<Side, BenchError> {
+        let get = GetPlan { pool: self.access(local), footprint: plan.footprint, block, batch, order, seed: plan.seed };
+        Side::start("get", &SidePlan::Get(get), self.deadline.capped(SETUP))
+    }
+}

@@ -1,0 +1,125 @@
+//! Gets by key into the caller's memory, in batches or one by one.
+
+use super::copy::Order;
+use super::pool_client::PoolPlan;
+use crate::bench::compare::median;
+use crate::bench::content::{Content, block_key, first_wrong};
+use crate::bench::serve::{Measured, Sample};
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::time::{Duration, Instant};
+use tidepool_client::{Client, GetInto};
+use tidepool_types::ByteSize;
+
+/// Written over the destination between runs; no content consists of it.
+const WIPE: u8 = 0x5a;
+/// Gets that are timed one by one.
+const SINGLES: usize = 20_000;
+
+/// What to get.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct GetPlan {
+    /// The pool.
+    pub pool: PoolPlan,
+    /// Bytes of all blocks together.
+    pub footprint: ByteSize,
+    /// Bytes of a block.
+    pub block: ByteSize,
+    /// Blocks per call.
+    pub batch: usize,
+    /// The order of the blocks.
+    pub order: Order,
+    /// Decides the order and the content.
+    pub seed: u64,
+}
+
+/// The variant of a run that times gets one by one; zero is batches.
+pub const ONE_BY_ONE: u64 = 1;
+
+/// A client and its memory.
+pub(super) struct GetSide {
+    plan: GetPlan,
+    client: Client,
+    destination: Vec<u8>,
+    keys: Vec<[u8; 16]>,
+    order: Vec<u32>,
+    /// Whether the last run read everything, so that everything can be verified.
+    whole: bool,
+}
+
+impl GetPlan {
+    pub(super) fn set_up(&self) -> io::Result<GetSide> {
+        let count = u32::try_from(self.footprint.0 / self.block.0).map_err(io::Error::other)?;
+        Ok(GetSide {
+            client: self.pool.connect()?,
+            destination: vec![WIPE; self.footprint.0 as usize],
+            keys: (0..count).map(|index| block_key(index.into())).collect(),
+            order: self.order.of(count, self.seed),
+            whole: false,
+            plan: self.clone(),
+        })
+    }
+}
+
+impl GetSide {
+    fn batches(&mut self) -> io::Result<Sample> {
+        // The caller has its keys and buffers; putting them into the call's form is not the pool's work.
+        let mut places: Vec<_> = self.destination.chunks_exact_mut(self.plan.block.0 as usize).map(Some).collect();
+        let mut item = |index: &u32| {
+            let place = places[*index as usize].take().expect("an order names every block once");
+            GetInto::new(&self.keys[*index as usize], place)
+        };
+        let mut batches: Vec<Vec<GetInto<'_>>> =
+            self.order.chunks(self.plan.batch).map(|batch| batch.iter().map(&mut item).collect()).collect();
+        let start = Instant::now();
+        let mut misses = 0;
+        for batch in &mut batches {
+            misses += self.client.get_batch_into(batch).iter().filter(|got| !matches!(got, Ok(Some(_)))).count();
+        }
+        let elapsed = start.elapsed();
+        if misses > 0 {
+            return Err(io::Error::other(format!("{misses} blocks were not found")));
+        }
+        Ok(Sample { elapsed, amount: self.plan.footprint.0 })
+    }
+
+    fn one_by_one(&mut self) -> io::Result<Sample> {
+        let block = self.plan.block.0 as usize;
+        let mut seconds = Vec::with_capacity(SINGLES);
+        for &index in self.order.iter().cycle().take(SINGLES) {
+            let place = &mut self.destination[index as usize * block..][..block];
+            let start = Instant::now();
+            let got = self.client.get_into(&self.keys[index as usize], place);
+            seconds.push(start.elapsed().as_secs_f64());
+            if !matches!(got, Ok(Some(len)) if len == block) {
+                return Err(io::Error::other(format!("block {index} was not found")));
+            }
+        }
+        Ok(Sample { elapsed: Duration::from_secs_f64(median(&seconds)), amount: 1 })
+    }
+}
+
+impl Measured for GetSide {
+    fn run(&mut self, variant: u64) -> io::Result<Sample> {
+        self.whole = variant != ONE_BY_ONE || self.order.len() <= SINGLES;
+        if variant == ONE_BY_ONE { self.one_by_one() } else { self.batches() }
+    }
+
+    fn verify(&mut self) -> io::Result<()> {
+        let block = self.plan.block.0 as usize;
+        let wrong = if self.whole {
+            first_wrong(self.plan.seed, block, &self.destination)
+        } else {
+            let right = |index: u64| {
+                let found = &self.destination[index as usize * block..][..block];
+                Content::numbered(self.plan.seed, index).matches(found)
+            };
+            self.order.iter().take(SINGLES).copied().map(u64::from).find(|&index| !right(index))
+        };
+        if let Some(index) = wrong {
+            return Err(io::Error::other(format!("block {index} has wrong bytes")));
+        }
+        self.destination.fill(WIPE);
+        Ok(())
+    }
+}

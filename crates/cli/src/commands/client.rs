@@ -1,0 +1,85 @@
+//! What the commands that talk to a pool have in common.
+
+use crate::{
+    config::{self, ClientConfig, ClientOptions, Layer, LogOptions, Verify},
+    keys,
+    logs::Logs,
+};
+use clap::Args;
+use std::{
+    error::Error,
+    ffi::OsStr,
+    path::PathBuf,
+    process::ExitCode,
+};
+use tidepool_client::Client;
+
+/// The exit code of a command whose block is not there.
+pub(super) const NOT_FOUND: u8 = 3;
+/// The exit code of a command that some node has not answered: what it did or printed may not be all.
+pub(super) const PARTIAL: u8 = 4;
+
+/// How a command ends.
+pub(super) type Outcome = Result<ExitCode, Box<dyn Error>>;
+
+/// Options of every command that talks to a pool.
+#[derive(Debug, Args)]
+pub(super) struct ClientArgs {
+    /// The configuration file; flags win over it
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Print JSON instead of text
+    #[arg(long)]
+    pub(super) json: bool,
+    /// Keys are written in hexadecimal, for those that are not text
+    #[arg(long)]
+    pub(super) hex: bool,
+    #[command(flatten)]
+    client: ClientOptions,
+    #[command(flatten)]
+    log: LogOptions,
+}
+
+/// A connection, and the log that goes with it.
+pub(super) struct Session {
+    pub(super) client: Client,
+    /// Where the client looks for the pool, for messages.
+    pub(super) place: String,
+    _logs: Option<Logs>,
+}
+
+impl ClientArgs {
+    /// Connects as the configuration says. Nothing is logged unless a flag asks for it: the command says itself what failed.
+    pub(super) fn connect(&self) -> Result<Session, Box<dyn Error>> {
+        let wants_log = self.log != LogOptions::default();
+        let flags = Layer { client: self.client.clone(), log: self.log.clone(), ..Layer::default() };
+        let config = config::load(self.config.as_deref(), flags)?;
+        let logs = wants_log.then(|| Logs::start(&config.log)).transpose()?;
+        let place = format!("catalogs {}, nodes in {}", config.client.catalogs, config.client.dir);
+        Ok(Session { client: Client::connect(settings(&config.client))?, place, _logs: logs })
+    }
+
+    /// The key that `argument` means.
+    pub(super) fn key(&self, argument: &OsStr) -> Result<Vec<u8>, String> {
+        keys::parse(argument, self.hex)
+    }
+
+    /// The key as this command shows it.
+    pub(super) fn show(&self, key: &[u8]) -> String {
+        keys::show(key, self.hex)
+    }
+}
+
+fn settings(config: &ClientConfig) -> tidepool_client::ClientConfig {
+    tidepool_client::ClientConfig {
+        catalogs: config.catalogs.0.iter().map(ToString::to_string).collect(),
+        dir: config.dir.0.clone(),
+        deadline: config.deadline.0,
+        tcp_streams: config.tcp_streams as usize,
+        verify: match config.verify {
+            Verify::Network => tidepool_client::Verify::Network,
+            Verify::Always => tidepool_client::Verify::Always,
+        },
+        ..Default::default()
+    }
+}

@@ -1,0 +1,79 @@
+//! `tidepool ls`: lists blocks, page by page as the nodes answer.
+
+use super::client::{ClientArgs, Outcome, PARTIAL};
+use crate::{keys, output};
+use clap::Args;
+use serde_json::json;
+use std::{
+    collections::{BTreeSet, HashSet},
+    io,
+    process::ExitCode,
+};
+use tidepool_client::{ListCursor, Listed, NodeName, Pattern};
+use tidepool_types::{BlockId, Key, TenantSecret};
+
+/// Keys asked for at a time.
+const PAGE: u64 = 1000;
+
+/// What to list.
+#[derive(Debug, Args)]
+pub struct LsArgs {
+    /// Only keys in which this regular expression is found
+    #[arg(long, value_name = "REGEX")]
+    matching: Option<String>,
+    /// Stop after this many blocks
+    #[arg(long, value_name = "N", default_value_t = u64::MAX, hide_default_value = true)]
+    limit: u64,
+    #[command(flatten)]
+    client: ClientArgs,
+}
+
+/// Runs the command.
+pub(super) fn run(args: &LsArgs) -> Outcome {
+    let session = args.client.connect()?;
+    let pattern = args.matching.clone().map_or(Pattern::All, Pattern::Regex);
+    let (mut cursor, mut left, mut seen) = (Some(ListCursor::default()), args.limit, Seen::default());
+    let mut unanswered = BTreeSet::<NodeName>::new();
+    while let Some(from) = cursor.filter(|_| left > 0) {
+        let page = session.client.list(&pattern, &from, left.min(PAGE) as u32)?;
+        unanswered.extend(page.unanswered);
+        let fresh: Vec<Listed> = page.entries.into_iter().filter(|block| seen.is_new(&block.key)).collect();
+        let shown = &fresh[..fresh.len().min(usize::try_from(left).unwrap_or(usize::MAX))];
+        print(args, shown)?;
+        left -= shown.len() as u64;
+        cursor = page.next;
+    }
+    if unanswered.is_empty() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let nodes: Vec<String> = unanswered.iter().map(ToString::to_string).collect();
+    eprintln!("tidepool: {} did not answer: what only they hold is missing", nodes.join(", "));
+    Ok(ExitCode::from(PARTIAL))
+}
+
+/// Blocks already listed: one with replicas can come on several pages.
+#[derive(Default)]
+struct Seen(HashSet<BlockId>);
+
+impl Seen {
+    fn is_new(&mut self, key: &[u8]) -> bool {
+        // A key that cannot be has no id; it comes from a node that breaks the rules, and is shown.
+        Key::new(key).map_or(true, |key| self.0.insert(BlockId::derive(&TenantSecret::DEFAULT, key)))
+    }
+}
+
+/// One line for each block: its size, the nodes of this page that hold it, its key.
+fn print(args: &LsArgs, blocks: &[Listed]) -> io::Result<()> {
+    let mut text = String::new();
+    for block in blocks {
+        let nodes: Vec<String> = block.nodes.iter().map(ToString::to_string).collect();
+        if args.client.json {
+            let mut object = json!({ "bytes": block.len, "nodes": nodes });
+            keys::write(&mut object, &block.key, args.client.hex);
+            text += &format!("{object}\n");
+        } else {
+            text += &format!("{:>12}  {}  {}\n", block.len, nodes.join(","), args.client.show(&block.key));
+        }
+    }
+    output::text(&text)
+}

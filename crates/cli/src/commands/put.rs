@@ -1,0 +1,93 @@
+//! `tidepool put`: stores a file, or what comes in, as one block.
+
+use super::client::{ClientArgs, Outcome};
+use crate::{keys, output, progress};
+use clap::Args;
+use serde_json::json;
+use std::{
+    error::Error,
+    ffi::OsString,
+    fs::File,
+    io::{self, Read},
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+use tidepool_client::PutOptions;
+use tidepool_types::{ByteSize, MAX_BLOCK_LEN, NodeName, check_block_len};
+
+/// Bytes read at a time.
+const PIECE: u64 = 1 << 20;
+
+/// What to store, and where.
+#[derive(Debug, Args)]
+pub struct PutArgs {
+    /// The block's key
+    key: OsString,
+    /// The file with its bytes; standard input without it or with -
+    file: Option<PathBuf>,
+    /// Copies wanted, on distinct nodes
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    replicas: u32,
+    /// The node to try first
+    #[arg(long, value_name = "NODE", value_parser = |name: &str| NodeName::new(name))]
+    prefer: Option<NodeName>,
+    #[command(flatten)]
+    client: ClientArgs,
+}
+
+/// Runs the command.
+pub(super) fn run(args: &PutArgs) -> Outcome {
+    let key = args.client.key(&args.key)?;
+    let data = read(args.file.as_deref().filter(|file| *file != Path::new("-")))?;
+    let session = args.client.connect()?;
+    let options = PutOptions { replicas: args.replicas, prefer: args.prefer.clone() };
+    let stored = progress::waiting("storing", || session.client.put(&key, &data, &options));
+    let stored = stored.map_err(|error| format!("{error} ({})", session.place))?;
+    if args.client.json {
+        let mut object = json!({ "bytes": data.len(), "replicas": stored.replicas, "moved": stored.moved });
+        keys::write(&mut object, &key, args.client.hex);
+        output::line(&object)?;
+    } else {
+        let (key, size) = (args.client.show(&key), ByteSize(data.len() as u64));
+        let what = if stored.moved { format!("stored {key}: {size}") } else { format!("{key} was there already") };
+        let copies = if stored.replicas == 1 { "1 copy".to_owned() } else { format!("{} copies", stored.replicas) };
+        output::text(&format!("{what}, {copies}\n"))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn read(file: Option<&Path>) -> Result<Vec<u8>, Box<dyn Error>> {
+    match file {
+        None => collect(io::stdin().lock(), 0).map_err(|error| format!("standard input: {error}").into()),
+        Some(path) => {
+            let opened = File::open(path).and_then(|file| Ok((file.metadata()?.len(), file)));
+            let data = opened.and_then(|(len, file)| collect(file, len));
+            data.map_err(|error| format!("{}: {error}", path.display()).into())
+        }
+    }
+}
+
+/// Everything in `source`, which has about `expected` bytes: at most what a block may have, and at least one.
+fn collect(source: impl Read, expected: u64) -> io::Result<Vec<u8>> {
+    let bar = progress::bytes("reading", expected);
+    // One byte more than allowed tells a source that is too long from one that just fits.
+    let mut source = source.take(MAX_BLOCK_LEN + 1);
+    let mut data = Vec::with_capacity(expected.min(MAX_BLOCK_LEN) as usize);
+    while source.by_ref().take(PIECE).read_to_end(&mut data)? > 0 {
+        bar.set_position(data.len() as u64);
+    }
+    bar.finish_and_clear();
+    check_block_len(data.len() as u64).map_err(io::Error::other)?;
+    Ok(data)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_source_is_read_whole_and_never_beyond_what_a_block_may_have() {
+        assert_eq!(collect(&[7; 3_000_000][..], 0).ok(), Some(vec![7; 3_000_000]));
+        assert!(collect(io::empty(), 0).is_err_and(|error| error.to_string().contains("block of 0 bytes")));
+    }
+}

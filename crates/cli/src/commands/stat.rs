@@ -1,0 +1,129 @@
+//! `tidepool stat`: how the pool, one node or one block is doing.
+
+use super::client::{ClientArgs, NOT_FOUND, Outcome, Session};
+use crate::{keys, output};
+use clap::{Args, ValueEnum};
+use serde_json::{Map, Value, json};
+use std::{ffi::OsString, process::ExitCode};
+use tidepool_client::{NodeName, PoolNode};
+
+/// What to look at.
+#[derive(Debug, Args)]
+pub struct StatArgs {
+    /// The whole pool, one node or one block
+    #[arg(value_enum, default_value = "pool")]
+    what: What,
+    /// The node's name or the block's key
+    #[arg(required_if_eq_any([("what", "node"), ("what", "block")]))]
+    name: Option<OsString>,
+    #[command(flatten)]
+    client: ClientArgs,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum What {
+    /// The nodes of the pool and what they hold
+    Pool,
+    /// Every number of one node
+    Node,
+    /// The copies of one block
+    Block,
+}
+
+/// Runs the command.
+pub(super) fn run(args: &StatArgs) -> Outcome {
+    match (args.what, &args.name) {
+        (What::Pool, Some(name)) => Err(format!("pool takes no name: {}", name.display()).into()),
+        (What::Pool, None) => pool(args, &args.client.connect()?),
+        (What::Node, name) => {
+            let name = NodeName::new(name.clone().unwrap_or_default().to_string_lossy())?;
+            node(args, &args.client.connect()?, &name)
+        }
+        (What::Block, name) => {
+            let key = args.client.key(&name.clone().unwrap_or_default())?;
+            block(args, &args.client.connect()?, &key)
+        }
+    }
+}
+
+fn pool(args: &StatArgs, session: &Session) -> Outcome {
+    let nodes = session.client.members();
+    if nodes.is_empty() {
+        return Err(format!("no catalog answered, and there is no node on this host ({})", session.place).into());
+    }
+    let capacity: u64 = nodes.iter().map(|node| node.capacity_bytes).sum();
+    let used: u64 = nodes.iter().map(|node| node.used_bytes).sum();
+    if args.client.json {
+        let nodes: Vec<Value> = nodes.iter().map(describe).collect();
+        output::line(&json!({ "capacity_bytes": capacity, "used_bytes": used, "nodes": nodes }))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut text = format!("{:<20} {:<8} {:>14} {:>14}  {}\n", "NODE", "STATE", "USED", "CAPACITY", "ADDRESS");
+    for node in &nodes {
+        let address = node.data_address.clone().unwrap_or_else(|| "this host only".to_owned());
+        let (used, capacity) = (node.used_bytes, node.capacity_bytes);
+        text += &format!("{:<20} {:<8} {used:>14} {capacity:>14}  {address}\n", node.name.as_str(), state(node));
+    }
+    text += &format!("{:<20} {:<8} {used:>14} {capacity:>14}\n", "all", "");
+    output::text(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn describe(node: &PoolNode) -> Value {
+    json!({
+        "name": node.name.as_str(),
+        "epoch": format!("{:016x}", node.epoch.0),
+        "state": state(node),
+        "data_address": node.data_address,
+        "socket": node.socket,
+        "capacity_bytes": node.capacity_bytes,
+        "used_bytes": node.used_bytes,
+        "mapped": node.mapped,
+    })
+}
+
+/// What the catalogs think of a node, in a word.
+fn state(node: &PoolNode) -> String {
+    node.state.map_or_else(|| "unknown".to_owned(), |state| format!("{state:?}").to_lowercase())
+}
+
+fn node(args: &StatArgs, session: &Session, name: &NodeName) -> Outcome {
+    let numbers = session.client.node_stat(name).map_err(|error| format!("{error} ({})", session.place))?;
+    if args.client.json {
+        let numbers: Map<String, Value> = numbers.into_iter().map(|(name, value)| (name, value.into())).collect();
+        output::line(&json!({ "name": name.as_str(), "metrics": numbers }))?;
+    } else {
+        let lines: Vec<String> = numbers.iter().map(|(name, value)| format!("{value:>20}  {name}\n")).collect();
+        output::text(&lines.concat())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn block(args: &StatArgs, session: &Session, key: &[u8]) -> Outcome {
+    let copies = session.client.describe(key)?;
+    let (mut text, mut objects) = (String::new(), Vec::new());
+    for copy in &copies {
+        text += &format!("{:>12}  on {}, written by {:016x}, held {}\n", copy.len, copy.node, copy.writer.0, copy.views);
+        objects.push(json!({
+            "node": copy.node.as_str(),
+            "epoch": format!("{:016x}", copy.copy.epoch.0),
+            "generation": copy.copy.generation.0,
+            "tier": copy.tier,
+            "bytes": copy.len,
+            "writer": format!("{:016x}", copy.writer.0),
+            "views": copy.views,
+        }));
+    }
+    if args.client.json {
+        let mut object = json!({ "copies": objects });
+        keys::write(&mut object, key, args.client.hex);
+        output::line(&object)?;
+    } else {
+        output::text(&text)?;
+    }
+    if copies.is_empty() {
+        eprintln!("tidepool: {}: not found ({})", args.client.show(key), session.place);
+        return Ok(ExitCode::from(NOT_FOUND));
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,160 @@
+//! Daemons: a part (a catalog or a node), its pages for the outside, and an orderly end.
+//!
+//! The pages are up before the part starts and until it has stopped, so that `/health` tells starting (503), serving (200)
+//! and stopping (503) apart.
+
+mod parts;
+mod signals;
+
+pub use parts::{catalog_config, node_config};
+pub use signals::Signals;
+
+use crate::{
+    config::Listen,
+    expose::{Endpoint, Health, Source},
+    logs::Meter,
+};
+use parking_lot::RwLock;
+use serde_json::json;
+use std::{io, net::SocketAddr, sync::Arc};
+use tidepool_catalog::Server;
+use tidepool_node::Node;
+use tidepool_types::Metric;
+
+/// Why a daemon did not start. Every message names the field, and the address or mount.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The address for metrics and health cannot be had.
+    #[error("{section}.metrics-listen {address}: {source}")]
+    Metrics {
+        /// The section of the configuration.
+        section: &'static str,
+        /// The address.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The catalog did not start.
+    #[error("{}", parts::explain_catalog(.0))]
+    Catalog(#[from] tidepool_catalog::StartError),
+    /// The node did not start.
+    #[error("{}", parts::explain_node(.0))]
+    Node(#[from] tidepool_node::StartError),
+}
+
+/// What a daemon runs.
+pub trait Part: Send + Sync + 'static {
+    /// Its section of the configuration.
+    const SECTION: &'static str;
+    /// Every number of it.
+    fn metrics(&self) -> Vec<Metric>;
+    /// What `/health` says of it beside its status.
+    fn details(&self) -> serde_json::Value;
+}
+
+/// A running part with its pages. Dropping it stops the part, then the pages.
+pub struct Daemon<P: Part> {
+    shown: Arc<Shown<P>>,
+    endpoint: Endpoint,
+}
+
+struct Shown<P> {
+    /// Read to show the part, written only to start and stop it.
+    state: RwLock<State<P>>,
+    log: Meter,
+}
+
+enum State<P> {
+    Starting,
+    Serving(P),
+    Stopping,
+}
+
+impl<P: Part> Daemon<P> {
+    /// Opens the pages at `listen`, then starts the part.
+    pub fn start<E>(listen: Listen, log: Meter, start: impl FnOnce() -> Result<P, E>) -> Result<Self, StartError>
+    where
+        StartError: From<E>,
+    {
+        let shown = Arc::new(Shown { state: RwLock::new(State::Starting), log });
+        let endpoint = Endpoint::start(listen.0, Arc::clone(&shown) as _).map_err(|source| StartError::Metrics {
+            section: P::SECTION,
+            address: listen.0,
+            source,
+        })?;
+        let daemon = Self { shown, endpoint };
+        let part = start()?;
+        *daemon.shown.state.write() = State::Serving(part);
+        Ok(daemon)
+    }
+
+    /// Where `/metrics` and `/health` are.
+    pub const fn metrics_address(&self) -> SocketAddr {
+        self.endpoint.address()
+    }
+
+    /// Asks the part something.
+    pub fn ask<T>(&self, question: impl FnOnce(&P) -> T) -> T {
+        match &*self.shown.state.read() {
+            State::Serving(part) => question(part),
+            State::Starting | State::Stopping => {
+                unreachable!("a daemon serves from the end of `start` to the start of `drop`")
+            }
+        }
+    }
+}
+
+impl<P: Part> Drop for Daemon<P> {
+    fn drop(&mut self) {
+        // The part stops outside the lock, so that the pages can say that it does.
+        let before = std::mem::replace(&mut *self.shown.state.write(), State::Stopping);
+        drop(before);
+    }
+}
+
+impl<P: Part> Source for Shown<P> {
+    fn metrics(&self) -> Vec<Metric> {
+        let mut metrics = match &*self.state.read() {
+            State::Serving(part) => part.metrics(),
+            State::Starting | State::Stopping => Vec::new(),
+        };
+        metrics.extend(self.log.metrics());
+        metrics
+    }
+
+    fn health(&self) -> Health {
+        match &*self.state.read() {
+            State::Starting => Health { serving: false, page: json!({ "status": "starting" }) },
+            State::Stopping => Health { serving: false, page: json!({ "status": "stopping" }) },
+            State::Serving(part) => {
+                let mut page = part.details();
+                page["status"] = "ok".into();
+                Health { serving: true, page }
+            }
+        }
+    }
+}
+
+impl Part for Server {
+    const SECTION: &'static str = "catalog";
+
+    fn metrics(&self) -> Vec<Metric> {
+        Self::metrics(self).into_iter().map(parts::shared_metric).collect()
+    }
+
+    fn details(&self) -> serde_json::Value {
+        json!({ "address": self.address().to_string(), "complete": self.is_complete() })
+    }
+}
+
+impl Part for Node {
+    const SECTION: &'static str = "node";
+
+    fn metrics(&self) -> Vec<Metric> {
+        Self::metrics(self)
+    }
+
+    fn details(&self) -> serde_json::Value {
+        json!({ "address": self.data_address().to_string(), "epoch": format!("{:016x}", self.epoch().0) })
+    }
+}

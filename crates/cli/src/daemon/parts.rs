@@ -1,0 +1,67 @@
+//! From the checked configuration to what catalogs and nodes are made of.
+
+use crate::config::{Advertise, CatalogConfig, NodeConfig};
+use tidepool_types::{Metric, Value};
+
+/// A catalog's settings.
+pub fn catalog_config(config: &CatalogConfig) -> tidepool_catalog::CatalogConfig {
+    tidepool_catalog::CatalogConfig {
+        listen: config.listen.0,
+        suspect_after: config.suspect_after.0,
+        dead_after: config.dead_after.0,
+        ..Default::default()
+    }
+}
+
+/// A node's settings, announcing to `catalogs`.
+pub fn node_config(config: &NodeConfig, catalogs: Vec<String>) -> tidepool_node::NodeConfig {
+    tidepool_node::NodeConfig {
+        name: config.name.0.clone(),
+        dir: config.dir.0.clone(),
+        capacity: config.capacity,
+        smallest_expected_block: config.smallest_expected_block,
+        data_listen: config.data_listen.to_string(),
+        data_advertise: match &config.data_advertise {
+            Advertise::Auto => None,
+            Advertise::At(address) => Some(address.to_string()),
+        },
+        catalogs,
+        announce_timeout: config.announce_timeout.0,
+        scrub_rate: config.scrub_rate,
+        max_connections: config.max_connections as usize,
+        quarantine_limit: config.quarantine_limit,
+        view_limit: config.view_limit,
+    }
+}
+
+/// Why a catalog did not start, with the field to change.
+pub(super) fn explain_catalog(error: &tidepool_catalog::StartError) -> String {
+    use tidepool_catalog::StartError;
+    match error {
+        StartError::Listen { address, source } => format!("catalog.listen {address}: {source}"),
+        StartError::Config(_) | StartError::Threads(_) => error.to_string(),
+    }
+}
+
+/// Why a node did not start, with the field to change.
+pub(super) fn explain_node(error: &tidepool_node::StartError) -> String {
+    use tidepool_node::StartError;
+    use tidepool_store::OpenError;
+    match error {
+        // These messages start with the name of a field.
+        StartError::Listen { .. }
+        | StartError::Memory(OpenError::TooLittleMemory { .. } | OpenError::Shape { .. }) => format!("node.{error}"),
+        StartError::Memory(_) | StartError::Announce(_) | StartError::Thread(_) => error.to_string(),
+    }
+}
+
+/// A catalog's metric in the form that all parts share.
+pub(super) fn shared_metric(metric: tidepool_catalog::metrics::Metric) -> Metric {
+    use tidepool_catalog::metrics::Value as Own;
+    let value = match metric.value {
+        Own::Counter(value) => Value::Counter(value),
+        Own::Gauge(value) => Value::Gauge(value),
+        Own::Histogram { buckets, count, sum } => Value::Histogram { buckets, count, sum },
+    };
+    Metric::new(metric.name, metric.help, value)
+}

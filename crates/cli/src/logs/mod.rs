@@ -1,0 +1,92 @@
+//! Logs: to standard error, as text or JSON, and never more than a reader or a disk can take.
+//!
+//! Events pass a level, then a limit per place in the code ([`limit`]). What the limit held back is counted, and a line a
+//! second says how much it was.
+
+pub mod limit;
+mod report;
+#[cfg(test)]
+mod tests;
+
+use crate::config::{Format, Level, LogConfig};
+use limit::{Limit, Limiter};
+use report::Reporter;
+use std::{io, sync::Arc, time::Instant};
+use tidepool_types::{Metric, Value};
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::{
+    Layer, Registry,
+    filter::Targets,
+    fmt::{self, MakeWriter},
+    layer::SubscriberExt as _,
+};
+
+/// Why there is no log.
+#[derive(Debug, thiserror::Error)]
+pub enum LogError {
+    /// This process has one already.
+    #[error("the log is set up twice in one process")]
+    Twice,
+    /// The thread that reports suppressed events could not be had.
+    #[error("starting the log's thread: {0}")]
+    Thread(#[from] io::Error),
+}
+
+/// The log of this process. Dropping it reports what is still held back.
+pub struct Logs {
+    limiter: Arc<Limiter>,
+    _reporter: Reporter,
+}
+
+impl Logs {
+    /// Sets the log up for the whole process, once.
+    pub fn start(config: &LogConfig) -> Result<Self, LogError> {
+        let limiter = Arc::new(Limiter::default());
+        let limit = Limit::new(Arc::clone(&limiter), Instant::now);
+        tracing::subscriber::set_global_default(subscriber(config, limit, io::stderr)).map_err(|_| LogError::Twice)?;
+        let reporter = Reporter::start(Arc::clone(&limiter))?;
+        Ok(Self { limiter, _reporter: reporter })
+    }
+
+    /// Counts what the log held back, for whoever shows metrics.
+    pub fn meter(&self) -> Meter {
+        Meter(Arc::clone(&self.limiter))
+    }
+}
+
+/// What the log counts.
+#[derive(Clone)]
+pub struct Meter(Arc<Limiter>);
+
+impl Meter {
+    /// The log's metrics now.
+    pub fn metrics(&self) -> Vec<Metric> {
+        let value = Value::Counter(self.0.suppressed());
+        vec![Metric::new("tidepool_log_suppressed_total", "Log lines held back because their like came too often.", value)]
+    }
+}
+
+/// What takes events in: level, then limit, then lines to `writer`.
+fn subscriber<W>(config: &LogConfig, limit: Limit, writer: W) -> impl tracing::Subscriber + Send + Sync
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
+    let lines: Box<dyn Layer<_> + Send + Sync> = match config.format {
+        Format::Text => fmt::layer().with_writer(writer).boxed(),
+        Format::Json => fmt::layer().json().flatten_event(true).with_writer(writer).boxed(),
+    };
+    // The libraries below say much at lower levels that only their authors need.
+    let level = filter(config.level);
+    let levels = Targets::new().with_default(level.min(LevelFilter::WARN)).with_target("tidepool", level);
+    Registry::default().with(lines).with(limit).with(levels)
+}
+
+const fn filter(level: Level) -> LevelFilter {
+    match level {
+        Level::Error => LevelFilter::ERROR,
+        Level::Warn => LevelFilter::WARN,
+        Level::Info => LevelFilter::INFO,
+        Level::Debug => LevelFilter::DEBUG,
+        Level::Trace => LevelFilter::TRACE,
+    }
+}

@@ -1,0 +1,145 @@
+//! A block's copies: where they are, and having more of them or having them elsewhere.
+
+use crate::client::Client;
+use crate::error::NodeError;
+use crate::fan_out::fan_out;
+use crate::members::ask;
+use crate::peers::{NodeKey, Peer};
+use std::sync::Arc;
+use tidepool_types::{BlockId, ClientId, CopyName, Deadline, InvalidInput, NodeName, Tier};
+use tidepool_wire::message::{Pull, PullOutcome, Reply, Request};
+
+/// One copy of a block, as its owner describes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BlockCopy {
+    /// The owner.
+    pub node: NodeName,
+    /// The copy's name.
+    pub copy: CopyName,
+    /// Where the owner has it.
+    pub tier: Tier,
+    /// The block's length.
+    pub len: u64,
+    /// Who wrote it.
+    pub writer: ClientId,
+    /// Views and sends that hold it in place.
+    pub views: u32,
+}
+
+impl Client {
+    /// Every copy of a block that can be found. Looking does not count as a use.
+    pub fn describe(&self, key: impl AsRef<[u8]>) -> Result<Vec<BlockCopy>, InvalidInput> {
+        let deadline = self.deadline();
+        let id = self.core().id_of(key.as_ref())?;
+        let request = |peer| (peer, Request::Describe(id));
+        let questions: Vec<_> = self.holders_of(id, deadline).into_iter().map(request).collect();
+        let mut copies = Vec::new();
+        for ((peer, _), answer) in questions.iter().zip(fan_out(&questions, deadline)) {
+            let Ok(Reply::Keys(keys)) = answer else { continue };
+            copies.extend(keys.entries.into_iter().map(|entry| BlockCopy {
+                node: peer.key.name.clone(),
+                copy: entry.copy,
+                tier: Tier::Dram,
+                len: entry.len,
+                writer: entry.writer,
+                views: entry.views,
+            }));
+        }
+        Ok(copies)
+    }
+
+    /// Has `node` copy a block from a node that holds it. A copy that is there already is a success.
+    pub fn copy_to(&self, key: impl AsRef<[u8]>, node: &NodeName) -> Result<(), NodeError> {
+        self.transfer(key.as_ref(), node, false)
+    }
+
+    /// Has `node` copy a block, after which the copy that it came from is removed.
+    pub fn move_to(&self, key: impl AsRef<[u8]>, node: &NodeName) -> Result<(), NodeError> {
+        self.transfer(key.as_ref(), node, true)
+    }
+
+    fn transfer(&self, key: &[u8], node: &NodeName, remove_source: bool) -> Result<(), NodeError> {
+        let deadline = self.deadline();
+        let id = self.core().id_of(key)?;
+        let target = self.peer_named(node)?;
+        let holders = self.confirmed_holders(id, deadline);
+        let mut sources = holders.iter().filter(|holder| holder.key != target.key).peekable();
+        if sources.peek().is_none() {
+            // Nobody else has it: it is where it should be, or nowhere.
+            return if holders.is_empty() { Err(NodeError::NotFound) } else { Ok(()) };
+        }
+        let mut failure = NodeError::NotFound;
+        for source in sources {
+            match self.pull(key, source, &target, remove_source, deadline) {
+                Ok(()) => return Ok(()),
+                Err(error) => failure = error,
+            }
+        }
+        Err(failure)
+    }
+
+    fn pull(
+        &self,
+        key: &[u8],
+        source: &Peer,
+        target: &Peer,
+        remove_source: bool,
+        deadline: Deadline,
+    ) -> Result<(), NodeError> {
+        let request = Request::Pull(Pull {
+            wait_millis: deadline.remaining_millis() / 10 * 9,
+            source: self.address_of(&source.key, deadline)?,
+            epoch: source.key.epoch,
+            remove_source,
+            keys: vec![key.to_vec()],
+        });
+        let Reply::Pulled(outcomes) = ask(target, &request, deadline)? else {
+            return Err(NodeError::Unreachable(target.key.name.clone()));
+        };
+        match outcomes.first() {
+            Some(PullOutcome::Copied | PullOutcome::Held) => Ok(()),
+            Some(PullOutcome::Missing) | None => Err(NodeError::NotFound),
+            Some(PullOutcome::NoSpace) => Err(NodeError::NoSpace(target.key.name.clone())),
+            Some(PullOutcome::Unavailable) => Err(NodeError::Unreachable(source.key.name.clone())),
+        }
+    }
+
+    /// Where other nodes reach a node.
+    fn address_of(&self, key: &NodeKey, deadline: Deadline) -> Result<String, NodeError> {
+        let core = self.core();
+        if let Some(member) = core.peers.table().member(key) {
+            return Ok(member.node.data_address.clone());
+        }
+        let answer = core.catalogs.members(deadline);
+        let member = answer.members.into_iter().find(|member| NodeKey::of(&member.node) == *key);
+        member.map(|member| member.node.data_address).ok_or_else(|| NodeError::NoAddress(key.name.clone()))
+    }
+
+    /// Nodes that may hold a block: this host's that do, and those that a catalog names.
+    fn holders_of(&self, id: BlockId, deadline: Deadline) -> Vec<Arc<Peer>> {
+        let core = self.core();
+        let table = core.peers.table();
+        let holds = |peer: &&Arc<Peer>| peer.memory().is_some_and(|memory| memory.mapping.find(&id).is_some());
+        let mut holders: Vec<Arc<Peer>> = table.locals.iter().filter(holds).cloned().collect();
+        let located = core.catalogs.lookup(&[id], deadline).located;
+        for holder in located.holders(0) {
+            if let Some(peer) = core.peers.reach(&located.nodes()[usize::from(holder.node)])
+                && holders.iter().all(|known| !Arc::ptr_eq(known, &peer))
+            {
+                holders.push(peer);
+            }
+        }
+        holders
+    }
+
+    /// Nodes that hold a block and have just said so.
+    fn confirmed_holders(&self, id: BlockId, deadline: Deadline) -> Vec<Arc<Peer>> {
+        let question = |peer| (peer, Request::Confirm(vec![id]));
+        let questions: Vec<_> = self.holders_of(id, deadline).into_iter().map(question).collect();
+        let answers = fan_out(&questions, deadline);
+        let confirmed = questions.into_iter().zip(answers).filter(|(_, answer)| {
+            matches!(answer, Ok(Reply::Found(found)) if found.first().is_some_and(Option::is_some))
+        });
+        confirmed.map(|((peer, _), _)| peer).collect()
+    }
+}

@@ -1,0 +1,121 @@
+//! Look-ups: what the pool holds, without keeping any of it alive.
+//!
+//! This host's indexes are looked at first; a catalog is asked only about what they do not answer.
+
+use crate::catalogs::Located;
+use crate::client::Client;
+use crate::core::Core;
+use crate::peers::Table;
+use std::collections::HashMap;
+use tidepool_types::{BlockId, InvalidInput, NodeName, Tier};
+
+/// How much of some chains the pool can serve.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Matches {
+    /// One per chain, in order.
+    pub chains: Vec<ChainMatch>,
+    /// The shortest run: what all chains (tensor-parallel ranks) can start from. Zero without chains.
+    pub shortest: usize,
+    /// The nodes that [`Place::node`] counts.
+    pub nodes: Vec<NodeName>,
+    /// Whether longer runs are ruled out; false when a catalog was needed and none that is complete answered.
+    pub complete: bool,
+}
+
+/// How much of one chain the pool can serve.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ChainMatch {
+    /// Where each block of the run is best read from. As long as the run.
+    pub places: Vec<Place>,
+}
+
+impl ChainMatch {
+    /// How many of the chain's first blocks can be had, without a gap.
+    #[must_use]
+    pub fn run(&self) -> usize {
+        self.places.len()
+    }
+}
+
+/// Where a block is best read from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// The node, as an index into [`Matches::nodes`].
+    pub node: u16,
+    /// Where the node has it.
+    pub tier: Tier,
+}
+
+impl Client {
+    /// Which of `keys` the pool holds, in order. What cannot be found out before the deadline counts as not held.
+    pub fn exists<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<bool>, InvalidInput> {
+        let (core, deadline) = (self.core(), self.deadline());
+        let ids = ids_of(core, keys)?;
+        let table = core.peers.table();
+        if table.locals.is_empty() {
+            return Ok(core.catalogs.exists(&ids, deadline).found);
+        }
+        let mut found: Vec<bool> = ids.iter().map(|id| local_place(&table, id).is_some()).collect();
+        let open: Vec<usize> = (0..ids.len()).filter(|&index| !found[index]).collect();
+        if !open.is_empty() {
+            let asked: Vec<BlockId> = open.iter().map(|&index| ids[index]).collect();
+            let answer = core.catalogs.exists(&asked, deadline).found;
+            open.into_iter().zip(answer).for_each(|(index, held)| found[index] = held);
+        }
+        Ok(found)
+    }
+
+    /// For each chain of keys, the longest run from its start that the pool can serve, and where it is.
+    pub fn match_prefix<C: AsRef<[K]>, K: AsRef<[u8]>>(&self, chains: &[C]) -> Result<Matches, InvalidInput> {
+        let (core, deadline) = (self.core(), self.deadline());
+        let ids = chains.iter().map(|chain| ids_of(core, chain.as_ref())).collect::<Result<Vec<_>, _>>()?;
+        let table = core.peers.table();
+        let mut found: Vec<ChainMatch> = ids.iter().map(|chain| local_run(&table, chain)).collect();
+        let mut nodes: Vec<NodeName> = table.locals.iter().map(|peer| peer.key.name.clone()).collect();
+        let open: Vec<usize> = (0..ids.len()).filter(|&chain| found[chain].run() < ids[chain].len()).collect();
+        let mut complete = true;
+        if !open.is_empty() {
+            let rests: Vec<&[BlockId]> = open.iter().map(|&chain| &ids[chain][found[chain].run()..]).collect();
+            let answer = core.catalogs.match_prefix(&rests, deadline);
+            complete = answer.complete;
+            for (chain, run) in open.into_iter().zip(&answer.runs) {
+                extend(&mut found[chain], run, &mut nodes);
+            }
+        }
+        let shortest = found.iter().map(ChainMatch::run).min().unwrap_or(0);
+        Ok(Matches { chains: found, shortest, nodes, complete })
+    }
+}
+
+pub(crate) fn ids_of<K: AsRef<[u8]>>(core: &Core, keys: &[K]) -> Result<Vec<BlockId>, InvalidInput> {
+    keys.iter().map(|key| core.id_of(key.as_ref())).collect()
+}
+
+/// The first node of this host that holds the block.
+fn local_place(table: &Table, id: &BlockId) -> Option<u16> {
+    let holds = |peer: &crate::peers::Peer| peer.memory().is_some_and(|memory| memory.mapping.find(id).is_some());
+    table.locals.iter().position(|peer| holds(peer)).map(|position| position as u16)
+}
+
+fn local_run(table: &Table, chain: &[BlockId]) -> ChainMatch {
+    let place = |id| Some(Place { node: local_place(table, id)?, tier: Tier::Dram });
+    ChainMatch { places: chain.iter().map_while(place).collect() }
+}
+
+/// Adds a catalog's run to the end of a local one.
+fn extend(found: &mut ChainMatch, run: &Located, nodes: &mut Vec<NodeName>) {
+    let mut numbers: HashMap<u16, u16> = HashMap::new();
+    for index in 0..run.len() {
+        let Some(best) = run.holders(index).first() else { return };
+        let node = *numbers.entry(best.node).or_insert_with(|| number_of(&run.nodes()[usize::from(best.node)].name, nodes));
+        found.places.push(Place { node, tier: best.tier });
+    }
+}
+
+fn number_of(name: &NodeName, nodes: &mut Vec<NodeName>) -> u16 {
+    let known = nodes.iter().position(|node| node == name);
+    known.unwrap_or_else(|| {
+        nodes.push(name.clone());
+        nodes.len() - 1
+    }) as u16
+}

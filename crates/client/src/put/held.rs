@@ -1,0 +1,69 @@
+//! Whether a block is held already: this host's indexes say so themselves; what a catalog says, the holder confirms.
+
+use super::Job;
+use crate::catalogs::Located;
+use crate::core::Core;
+use crate::peers::{NodeKey, Peer, Table};
+use std::sync::Arc;
+use std::time::Duration;
+use tidepool_types::{BlockId, Deadline};
+use tidepool_wire::message::{Reply, Request};
+
+/// How long a holder may take to confirm. Without an answer the block is put as if it were absent.
+const CONFIRM: Duration = Duration::from_millis(250);
+
+/// Notes who holds the blocks already.
+pub(super) fn find(core: &Core, jobs: &mut [Job<'_>], deadline: Deadline) {
+    let table = core.peers.table();
+    find_here(core, &table, jobs);
+    let open: Vec<usize> = (0..jobs.len()).filter(|&index| jobs[index].lacks_copies()).collect();
+    if open.is_empty() {
+        return;
+    }
+    let ids: Vec<BlockId> = open.iter().map(|&index| jobs[index].id).collect();
+    let located = core.catalogs.lookup(&ids, deadline).located;
+    for (peer, asked) in named_holders(core, &located, jobs, &open) {
+        confirm(&peer, &asked, jobs, deadline.capped(CONFIRM));
+    }
+}
+
+/// Looks into the indexes of this host's nodes. A block that is there counts as used.
+fn find_here(core: &Core, table: &Table, jobs: &mut [Job<'_>]) {
+    for (peer, memory) in table.locals.iter().filter_map(|peer| Some((peer, peer.memory()?))) {
+        let mut slots = Vec::new();
+        for job in jobs.iter_mut().filter(|job| job.lacks_copies()) {
+            if let Some(found) = memory.mapping.find(&job.id) {
+                job.holders.push(peer.key.clone());
+                slots.push(found.slot());
+            }
+        }
+        if !slots.is_empty() {
+            memory.touch(&core.counters, |touch| touch.slots.extend(slots));
+        }
+    }
+}
+
+/// The nodes that a catalog names, each with the blocks that it should hold.
+fn named_holders(core: &Core, located: &Located, jobs: &[Job<'_>], open: &[usize]) -> Vec<(Arc<Peer>, Vec<usize>)> {
+    let mut asked: Vec<Vec<usize>> = vec![Vec::new(); located.nodes().len()];
+    for (place, &index) in open.iter().enumerate() {
+        for holder in located.holders(place) {
+            let node = usize::from(holder.node);
+            if !jobs[index].holders.contains(&NodeKey::of(&located.nodes()[node])) {
+                asked[node].push(index);
+            }
+        }
+    }
+    let named = located.nodes().iter().zip(asked).filter(|(_, asked)| !asked.is_empty());
+    let reached = named.filter_map(|(node, asked)| Some((core.peers.reach(node)?, asked)));
+    reached.filter(|(peer, _)| !peer.is_down()).collect()
+}
+
+/// Has a holder confirm what a catalog says of it, which counts as a use.
+fn confirm(peer: &Peer, asked: &[usize], jobs: &mut [Job<'_>], deadline: Deadline) {
+    let ids = asked.iter().map(|&index| jobs[index].id).collect();
+    let Ok(Reply::Found(found)) = peer.call(&Request::Confirm(ids), deadline) else { return };
+    for (&index, _) in asked.iter().zip(found).filter(|(_, copy)| copy.is_some()) {
+        jobs[index].holders.push(peer.key.clone());
+    }
+}

@@ -1,0 +1,176 @@
+//! Putting blocks: is it held already, where to, bytes in, seal, replicas.
+//!
+//! One loop does it all. Candidates are tried from best to worst; each takes the blocks that still lack copies. A block
+//! that has no copy yet, or whose bytes this call has written, is written again from the caller's memory; one that was held
+//! before is copied by its new holder from an old one, since the caller's bytes need not be the ones that are held.
+
+mod candidates;
+mod held;
+mod store;
+
+use crate::buffers::Parts;
+use crate::client::Client;
+use crate::core::Core;
+use crate::counters::add;
+use crate::error::PutError;
+use crate::peers::{NodeKey, Peer};
+use std::sync::Arc;
+use tidepool_types::{BlockId, Deadline, NodeName, check_block_len};
+use tidepool_wire::message::{Pull, PullOutcome, Reply, Request};
+
+/// A block to be stored.
+#[derive(Debug, Clone)]
+pub struct PutItem<'a> {
+    /// The block's key.
+    pub key: &'a [u8],
+    /// Its bytes.
+    pub data: Parts<'a>,
+}
+
+impl<'a> PutItem<'a> {
+    /// A block of `data` under `key`.
+    pub fn new(key: &'a (impl AsRef<[u8]> + ?Sized), data: impl Into<Parts<'a>>) -> Self {
+        Self { key: key.as_ref(), data: data.into() }
+    }
+}
+
+/// What a put may ask for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PutOptions {
+    /// Copies wanted, on distinct nodes. As many as can be had before the deadline; one is a success.
+    pub replicas: u32,
+    /// The node to try first.
+    pub prefer: Option<NodeName>,
+}
+
+impl Default for PutOptions {
+    fn default() -> Self {
+        Self { replicas: 1, prefer: None }
+    }
+}
+
+/// A block that the pool holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stored {
+    /// Nodes known to hold it.
+    pub replicas: u32,
+    /// Whether this call moved its bytes; false when it was held already.
+    pub moved: bool,
+}
+
+impl Client {
+    /// Stores a block. If a live node holds its key already that is a success, and nothing moves.
+    pub fn put<'a>(
+        &self,
+        key: impl AsRef<[u8]>,
+        data: impl Into<Parts<'a>>,
+        options: &PutOptions,
+    ) -> Result<Stored, PutError> {
+        let item = PutItem { key: key.as_ref(), data: data.into() };
+        let mut results = self.put_batch(std::slice::from_ref(&item), options);
+        results.pop().unwrap_or(Err(PutError::NoNode))
+    }
+
+    /// Stores many blocks, each with its own result, in the order of `items`.
+    pub fn put_batch(&self, items: &[PutItem<'_>], options: &PutOptions) -> Vec<Result<Stored, PutError>> {
+        let (core, deadline) = (self.core(), self.deadline());
+        let mut jobs: Vec<Job<'_>> = items.iter().map(|item| Job::new(core, item, options)).collect();
+        held::find(core, &mut jobs, deadline);
+        store_all(core, &mut jobs, options.prefer.as_ref(), deadline);
+        jobs.into_iter().map(|job| job.result(core, deadline)).collect()
+    }
+}
+
+/// One block on its way in.
+struct Job<'a> {
+    item: &'a PutItem<'a>,
+    id: BlockId,
+    len: u64,
+    /// Copies wanted.
+    wanted: usize,
+    /// Nodes that hold it.
+    holders: Vec<NodeKey>,
+    /// Whether this call has moved its bytes.
+    moved: bool,
+    /// Why it is not stored.
+    failure: Option<PutError>,
+}
+
+impl<'a> Job<'a> {
+    fn new(core: &Core, item: &'a PutItem<'a>, options: &PutOptions) -> Self {
+        let len = item.data.total();
+        let checked = check_block_len(len).and_then(|()| core.id_of(item.key));
+        let (id, wanted, failure) = match checked {
+            Ok(id) => (id, options.replicas.max(1) as usize, None),
+            Err(error) => (BlockId::from_bytes([0; BlockId::LEN]), 0, Some(error.into())),
+        };
+        Self { item, id, len, wanted, holders: Vec::new(), moved: false, failure }
+    }
+
+    fn lacks_copies(&self) -> bool {
+        self.holders.len() < self.wanted
+    }
+
+    /// Whether the caller's bytes may be written: not once somebody else's are held.
+    fn is_ours(&self) -> bool {
+        self.moved || self.holders.is_empty()
+    }
+
+    fn result(self, core: &Core, deadline: Deadline) -> Result<Stored, PutError> {
+        if self.holders.is_empty() {
+            add(&core.counters.puts_failed, 1);
+            let out_of_time = || if deadline.has_passed() { PutError::Timeout } else { PutError::NoNode };
+            return Err(self.failure.unwrap_or_else(out_of_time));
+        }
+        if !self.moved {
+            add(&core.counters.puts_held, 1);
+        }
+        Ok(Stored { replicas: self.holders.len() as u32, moved: self.moved })
+    }
+}
+
+/// Finds a place for every block that lacks copies.
+fn store_all(core: &Core, jobs: &mut [Job<'_>], prefer: Option<&NodeName>, deadline: Deadline) {
+    let Some(first) = jobs.iter().find(|job| job.lacks_copies()) else { return };
+    // The whole batch goes by one order: blocks of one prefix are read together and are best kept together.
+    let candidates = candidates::ranked(core, prefer, first.id);
+    for (tried, peer) in candidates.iter().enumerate() {
+        if deadline.has_passed() || !jobs.iter().any(Job::lacks_copies) {
+            return;
+        }
+        let needy = |job: &&mut Job<'_>| job.lacks_copies() && !job.holders.contains(&peer.key);
+        let (ours, theirs): (Vec<_>, Vec<_>) = jobs.iter_mut().filter(needy).partition(|job| job.is_ours());
+        // Each candidate may take its share of the time that is left, the last one all of it.
+        let share = deadline.capped(deadline.remaining() / (candidates.len() - tried) as u32);
+        if !ours.is_empty() {
+            store::on_node(core, peer, ours, share);
+        }
+        if !theirs.is_empty() {
+            pull_to(core, peer, theirs, share);
+        }
+    }
+}
+
+/// Has a node copy blocks from nodes that hold them.
+fn pull_to(core: &Core, peer: &Arc<Peer>, mut jobs: Vec<&mut Job<'_>>, deadline: Deadline) {
+    let table = core.peers.table();
+    while let Some(source) = jobs.first().map(|job| job.holders[0].clone()) {
+        let (group, rest): (Vec<_>, Vec<_>) = jobs.into_iter().partition(|job| job.holders[0] == source);
+        jobs = rest;
+        // A holder that no catalog names has no address that another node could reach.
+        let Some(member) = table.member(&source) else { continue };
+        let request = Request::Pull(Pull {
+            wait_millis: store::node_wait(deadline),
+            source: member.node.data_address.clone(),
+            epoch: source.epoch,
+            remove_source: false,
+            keys: group.iter().map(|job| job.item.key.to_vec()).collect(),
+        });
+        let Ok(Reply::Pulled(outcomes)) = peer.call(&request, deadline) else { continue };
+        for (job, outcome) in group.into_iter().zip(outcomes) {
+            if matches!(outcome, PullOutcome::Copied | PullOutcome::Held) {
+                job.holders.push(peer.key.clone());
+            }
+        }
+    }
+}

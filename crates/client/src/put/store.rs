@@ -1,0 +1,240 @@
+//! Writing blocks to one node: reserve, bytes, seal. A whole batch takes one round trip each for the first and the last.
+
+use super::Job;
+use crate::core::Core;
+use crate::counters::add;
+use crate::error::PutError;
+use crate::peers::{Memory, Peer, Reach, SILENCE};
+use std::sync::Arc;
+use tidepool_transfer::conn::{ConnError, Connection};
+use tidepool_transfer::ops::{Completion, Done, Op, WriteOp};
+use tidepool_transfer::transport::{Health, Transport};
+use tidepool_types::Deadline;
+use tidepool_wire::checksum::BlockChecksum;
+use tidepool_wire::message::{
+    Reply, Request, Reserve, ReserveItem, ReserveOutcome, Seal, SealItem, SealOutcome, SlotName, Write,
+};
+
+/// The most that one reservation asks for at once, so that a large batch does not wait for its own blocks.
+const RUN_BYTES: u64 = 256 << 20;
+const RUN_BLOCKS: usize = 4096;
+/// Bytes of one Write frame.
+const WRITE_BYTES: u64 = 1 << 20;
+
+/// Tries to store `jobs` on a node. Those that it takes have it as a holder afterwards; the others know why not.
+pub(super) fn on_node(core: &Core, peer: &Arc<Peer>, jobs: Vec<&mut Job<'_>>, deadline: Deadline) {
+    let mut left = jobs;
+    while !left.is_empty() {
+        let rest = left.split_off(run_length(&left));
+        if on_node_run(core, peer, left, deadline).is_err() {
+            return;
+        }
+        left = rest;
+    }
+}
+
+/// How many of the first jobs go together.
+fn run_length(jobs: &[&mut Job<'_>]) -> usize {
+    let mut bytes = 0;
+    let fits = |job: &&&mut Job<'_>| {
+        bytes += job.len;
+        bytes <= RUN_BYTES
+    };
+    jobs.iter().take(RUN_BLOCKS).take_while(fits).count().max(1)
+}
+
+fn on_node_run(core: &Core, peer: &Arc<Peer>, jobs: Vec<&mut Job<'_>>, deadline: Deadline) -> Result<(), ConnError> {
+    let mut connection = peer.connection(deadline)?;
+    let memory = peer.memory().filter(|memory| memory.mapping.is_writable());
+    let mut writer = Writer { core, peer, memory, connection: connection.get(), deadline };
+    writer.store(jobs, memory.is_some())?;
+    connection.give_back();
+    Ok(())
+}
+
+/// How long a node may wait for something, so that its answer still comes before the deadline.
+pub(super) fn node_wait(deadline: Deadline) -> u32 {
+    deadline.remaining_millis() / 10 * 9
+}
+
+/// A batch on its way to one node, over a connection of its own.
+struct Writer<'a> {
+    core: &'a Core,
+    peer: &'a Peer,
+    memory: Option<&'a Arc<Memory>>,
+    connection: &'a mut Connection,
+    deadline: Deadline,
+}
+
+/// A block with space taken for it.
+struct Taken<'j, 'a> {
+    job: &'j mut Job<'a>,
+    slot: SlotName,
+    offset: u64,
+    /// Set once its bytes are in place.
+    checksums: Option<Vec<u32>>,
+}
+
+/// What a node makes of a request for space.
+#[derive(Default)]
+struct Reserved<'j, 'a> {
+    taken: Vec<Taken<'j, 'a>>,
+    /// Blocks that found no space.
+    full: Vec<&'j mut Job<'a>>,
+    /// Blocks whose bytes must go through the socket, because this process has too much in quarantine.
+    unmapped: Vec<&'j mut Job<'a>>,
+}
+
+impl Writer<'_> {
+    /// Stores as much of `jobs` as the node takes.
+    fn store(&mut self, jobs: Vec<&mut Job<'_>>, mapped: bool) -> Result<(), ConnError> {
+        let mut left = jobs;
+        while !left.is_empty() {
+            let Reserved { mut taken, full, unmapped } = self.reserve(left, mapped)?;
+            let progress = !taken.is_empty();
+            if progress {
+                self.write(&mut taken, mapped)?;
+                self.seal(taken, mapped)?;
+            }
+            if mapped && !unmapped.is_empty() {
+                self.store(unmapped, false)?;
+            }
+            // A batch may be in its own way: what it has sealed can be evicted from now on.
+            left = if progress { full } else { Vec::new() };
+        }
+        Ok(())
+    }
+
+    fn reserve<'j, 'a>(&mut self, jobs: Vec<&'j mut Job<'a>>, mapped: bool) -> Result<Reserved<'j, 'a>, ConnError> {
+        let item = |job: &&mut Job<'_>| ReserveItem { key: job.item.key.to_vec(), len: job.len };
+        let wait_millis = node_wait(self.deadline);
+        let request = Request::Reserve(Reserve { wait_millis, mapped, items: jobs.iter().map(item).collect() });
+        let Reply::Reserved(outcomes) = self.call(&request)? else { return Err(self.confused()) };
+        let mut reserved = Reserved { taken: Vec::with_capacity(jobs.len()), ..Reserved::default() };
+        for (job, outcome) in jobs.into_iter().zip(outcomes) {
+            match outcome {
+                ReserveOutcome::Taken { slot, offset } => {
+                    reserved.taken.push(Taken { job, slot, offset, checksums: None });
+                }
+                ReserveOutcome::Held(_) => job.holders.push(self.peer.key.clone()),
+                ReserveOutcome::UseSocket => reserved.unmapped.push(job),
+                ReserveOutcome::NoSpace => {
+                    job.failure = Some(PutError::NoSpace);
+                    reserved.full.push(job);
+                }
+                ReserveOutcome::TooLarge => {
+                    job.failure.get_or_insert(PutError::TooLarge);
+                }
+            }
+        }
+        Ok(reserved)
+    }
+
+    /// Brings the bytes to where the reservations are.
+    fn write(&mut self, taken: &mut [Taken<'_, '_>], mapped: bool) -> Result<(), ConnError> {
+        match (self.memory, &self.peer.reach) {
+            (Some(memory), _) if mapped => {
+                let mut transport = self.core.shm(&memory.mapping);
+                self.write_by(&mut transport, taken);
+                Ok(())
+            }
+            (_, Reach::Memory(_)) => self.write_frames(taken),
+            (_, Reach::Network(_)) => {
+                let mut transport = self.peer.transport(self.deadline)?;
+                self.write_by(transport.get(), taken);
+                match transport.get().health() {
+                    Health::Down => self.peer.set_down(),
+                    Health::Up | Health::Degraded => transport.give_back(),
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn write_by(&self, transport: &mut impl Transport, taken: &mut [Taken<'_, '_>]) {
+        let op = |(token, taken): (usize, &Taken<'_, '_>)| {
+            let (id, slot, slab_offset) = (taken.job.id, taken.slot, taken.offset);
+            Op::Write(WriteOp { token: token as u64, id, slot, slab_offset, source: taken.job.item.data.regions() })
+        };
+        let answers = transport.submit(taken.iter().enumerate().map(op).collect(), self.deadline);
+        let mut under_way = answers.iter().filter(|answer| answer.is_ok()).count();
+        let mut done: Vec<Completion> = Vec::with_capacity(under_way);
+        // Only when all have completed is the caller's memory the caller's again.
+        while under_way > 0 {
+            if transport.poll(&mut done, Deadline::after(SILENCE)) == 0 {
+                self.peer.set_suspect();
+                if self.peer.is_down() || self.deadline.has_passed() {
+                    (0..taken.len()).for_each(|token| transport.cancel(token as u64));
+                }
+            }
+            under_way -= done.len();
+            for completion in done.drain(..) {
+                if let (Some(taken), Ok(Done::Written { checksums })) =
+                    (taken.get_mut(completion.token as usize), completion.outcome)
+                {
+                    taken.checksums = Some(checksums);
+                }
+            }
+        }
+    }
+
+    /// Sends the bytes through the socket of a node on this host, which copies them itself.
+    fn write_frames(&mut self, taken: &mut [Taken<'_, '_>]) -> Result<(), ConnError> {
+        for taken in taken {
+            let (data, len) = (&taken.job.item.data, taken.job.len);
+            for offset in (0..len).step_by(WRITE_BYTES as usize) {
+                let piece = data.slices(offset, WRITE_BYTES.min(len - offset));
+                let request = Request::Write(Write { slot: taken.slot, offset });
+                self.peer.exchange(self.connection, &request, &piece, self.deadline)?;
+            }
+            let mut running = BlockChecksum::new(taken.job.id, len).start_range(0, len);
+            data.iter().for_each(|part| running.update(part));
+            taken.checksums = running.finish();
+        }
+        Ok(())
+    }
+
+    /// Makes visible what has been written and gives back what has not.
+    fn seal(&mut self, mut taken: Vec<Taken<'_, '_>>, mapped: bool) -> Result<(), ConnError> {
+        let unwritten: Vec<SlotName> =
+            taken.iter().filter(|taken| taken.checksums.is_none()).map(|taken| taken.slot).collect();
+        if !unwritten.is_empty() {
+            self.call(&Request::Abort(unwritten))?;
+            taken.retain(|taken| taken.checksums.is_some());
+        }
+        let item =
+            |taken: &mut Taken<'_, '_>| Some(SealItem { slot: taken.slot, checksums: taken.checksums.take()? });
+        let items: Vec<SealItem> = taken.iter_mut().filter_map(item).collect();
+        if items.is_empty() {
+            return Ok(());
+        }
+        let request = Request::Seal(Seal { wait_millis: node_wait(self.deadline), items });
+        let Reply::Sealed(outcomes) = self.call(&request)? else { return Err(self.confused()) };
+        let (mut blocks, mut bytes) = (0, 0);
+        for (taken, outcome) in taken.into_iter().zip(outcomes) {
+            if let SealOutcome::Sealed(_) = outcome {
+                taken.job.holders.push(self.peer.key.clone());
+                taken.job.moved = true;
+                blocks += 1;
+                bytes += taken.job.len;
+            }
+        }
+        let counters = &self.core.counters;
+        let (puts, written) = match mapped {
+            true => (&counters.puts_shm, &counters.bytes_written_shm),
+            false => (&counters.puts_socket, &counters.bytes_written_socket),
+        };
+        add(puts, blocks);
+        add(written, bytes);
+        Ok(())
+    }
+
+    fn call(&mut self, request: &Request) -> Result<Reply, ConnError> {
+        self.peer.exchange(self.connection, request, &[], self.deadline)
+    }
+
+    fn confused(&self) -> ConnError {
+        self.connection.socket().close();
+        ConnError::Unexpected("an answer to another question")
+    }
+}

@@ -1,0 +1,132 @@
+//! Borrowed views: a block's bytes where they lie in its owner's memory, without a copy.
+//!
+//! A view pins its block: whatever is evicted or removed around it, its bytes stay. Past the owner's bound on pinned
+//! bytes, for a process that the owner cannot watch, and for blocks on other hosts, a view is a copy instead.
+
+use crate::client::Client;
+use crate::counters::add;
+use crate::error::GetError;
+use crate::peers::{Memory, Peer};
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+use tidepool_types::{BlockId, Deadline};
+use tidepool_wire::message::{Reply, Request, SlotName, ViewOutcome};
+
+/// A block's bytes, right until this is dropped.
+pub struct View(Bytes);
+
+enum Bytes {
+    Borrowed(Pinned),
+    Copied(Vec<u8>),
+}
+
+/// A block that its owner keeps in place for this process.
+struct Pinned {
+    start: *const u8,
+    len: usize,
+    slot: SlotName,
+    /// Keeps the memory mapped, and the way to tell the owner.
+    memory: Arc<Memory>,
+}
+
+// SAFETY: the bytes are immutable while they are pinned, so any thread may read them and any thread may let them go.
+unsafe impl Send for Pinned {}
+// SAFETY: as above.
+unsafe impl Sync for Pinned {}
+
+impl View {
+    /// Whether the bytes are the owner's own, not a copy.
+    #[must_use]
+    pub fn is_borrowed(&self) -> bool {
+        matches!(self.0, Bytes::Borrowed(_))
+    }
+}
+
+impl Deref for View {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match &self.0 {
+            // SAFETY: the range lies inside the mapping (checked when the view was made), which lives as long as the view;
+            // the owner neither reuses nor writes to a pinned block's place until it is let go.
+            Bytes::Borrowed(pinned) => unsafe { std::slice::from_raw_parts(pinned.start, pinned.len) },
+            Bytes::Copied(bytes) => bytes,
+        }
+    }
+}
+
+impl AsRef<[u8]> for View {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl fmt::Debug for View {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("View").field("len", &self.len()).field("borrowed", &self.is_borrowed()).finish()
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        self.memory.let_go(vec![self.slot]);
+    }
+}
+
+impl Client {
+    /// A view of a block, or `None` for a miss.
+    pub fn view(&self, key: impl AsRef<[u8]>) -> Result<Option<View>, GetError> {
+        self.view_batch(&[key]).pop().unwrap_or(Ok(None))
+    }
+
+    /// Views of many blocks, in the order of `keys`.
+    pub fn view_batch<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<Result<Option<View>, GetError>> {
+        let (core, deadline) = (self.core(), self.deadline());
+        let ids: Vec<Result<BlockId, _>> = keys.iter().map(|key| core.id_of(key.as_ref())).collect();
+        let mut views: Vec<Option<View>> = keys.iter().map(|_| None).collect();
+        for peer in &core.peers.table().locals {
+            borrow_from(peer, &ids, &mut views, deadline);
+        }
+        let borrowed = views.iter().flatten().count() as u64;
+        add(&core.counters.views_borrowed, borrowed);
+        let finish = |((id, view), key): ((Result<BlockId, _>, Option<View>), &K)| match (id, view) {
+            (Err(error), _) => Err(GetError::InvalidInput(error)),
+            (Ok(_), Some(view)) => Ok(Some(view)),
+            (Ok(_), None) => self.until(deadline).copied_view(key.as_ref()),
+        };
+        ids.into_iter().zip(views).zip(keys).map(finish).collect()
+    }
+
+    fn copied_view(&self, key: &[u8]) -> Result<Option<View>, GetError> {
+        let bytes = self.get(key)?;
+        add(&self.core().counters.views_copied, u64::from(bytes.is_some()));
+        Ok(bytes.map(|bytes| View(Bytes::Copied(bytes))))
+    }
+}
+
+/// Borrows what one node of this host holds and still is wanted, in one round trip.
+fn borrow_from<E>(peer: &Peer, ids: &[Result<BlockId, E>], views: &mut [Option<View>], deadline: Deadline) {
+    let Some(memory) = peer.memory().filter(|memory| memory.writable) else { return };
+    let here = |index: &usize| {
+        let id = ids[*index].as_ref().ok().filter(|_| views[*index].is_none());
+        id.is_some_and(|id| memory.mapping.find(id).is_some())
+    };
+    let wanted: Vec<usize> = (0..ids.len()).filter(here).collect();
+    if wanted.is_empty() {
+        return;
+    }
+    let asked = wanted.iter().filter_map(|&index| ids[index].as_ref().ok().copied()).collect();
+    let Ok(Reply::Views(outcomes)) = peer.call(&Request::View(asked), deadline) else { return };
+    for (index, outcome) in wanted.into_iter().zip(outcomes) {
+        let ViewOutcome::Pinned { slot, offset, len } = outcome else { continue };
+        match memory.mapping.readable_at(offset, len) {
+            Some(start) => {
+                let pinned = Pinned { start, len: len as usize, slot, memory: Arc::clone(memory) };
+                views[index] = Some(View(Bytes::Borrowed(pinned)));
+            }
+            // The node names memory that it does not have; do without.
+            None => memory.let_go(vec![slot]),
+        }
+    }
+}

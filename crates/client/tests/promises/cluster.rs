@@ -1,0 +1,183 @@
+//! A small pool for one test: catalogs and nodes in this process, or nodes in processes of their own.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+use tidepool_catalog::{CatalogConfig, Server};
+use tidepool_client::catalogs::NodeState;
+use tidepool_client::{Client, ClientConfig, PutOptions};
+use tidepool_node::{Node, NodeConfig};
+use tidepool_types::{ByteSize, NodeName, Value};
+
+/// How a client reaches the nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Over {
+    Shm,
+    Tcp,
+}
+
+pub(crate) const BOTH: [Over; 2] = [Over::Shm, Over::Tcp];
+
+pub(crate) struct Cluster {
+    pub(crate) catalog: Option<Server>,
+    pub(crate) nodes: Vec<Node>,
+    dir: TempDir,
+}
+
+impl Cluster {
+    /// A catalog and `nodes` nodes named n0, n1 and so on.
+    pub(crate) fn new(nodes: usize) -> Self {
+        let config = CatalogConfig { settle: Duration::ZERO, ..CatalogConfig::default() };
+        let catalog = Server::start(config).expect("a catalog on port 0");
+        let mut cluster = Self { catalog: Some(catalog), ..Self::without_catalog(0) };
+        (0..nodes).for_each(|number| cluster.add_node(&format!("n{number}"), |_| {}));
+        cluster
+    }
+
+    pub(crate) fn without_catalog(nodes: usize) -> Self {
+        let dir = tempfile::tempdir_in("/dev/shm").expect("a directory in shared memory");
+        let mut cluster = Self { catalog: None, nodes: Vec::new(), dir };
+        (0..nodes).for_each(|number| cluster.add_node(&format!("n{number}"), |_| {}));
+        cluster
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub(crate) fn catalogs(&self) -> Vec<String> {
+        self.catalog.iter().map(|catalog| catalog.address().to_string()).collect()
+    }
+
+    pub(crate) fn node_config(&self, name: &str) -> NodeConfig {
+        let (dir, catalogs) = (self.dir().to_owned(), self.catalogs());
+        NodeConfig { dir, catalogs, ..NodeConfig::small(name) }
+    }
+
+    pub(crate) fn add_node(&mut self, name: &str, change: impl FnOnce(&mut NodeConfig)) {
+        let mut config = self.node_config(name);
+        change(&mut config);
+        self.nodes.push(Node::start(config).expect("a small node"));
+    }
+
+    /// Starts a node in a process of its own, which the test may stop and kill.
+    pub(crate) fn spawn_node(&self, name: &str) -> NodeProcess {
+        NodeProcess::start(name, self.dir(), &self.catalogs())
+    }
+
+    /// A client that knows all nodes of this process and `others` more.
+    pub(crate) fn client_and(&self, over: Over, others: usize) -> Client {
+        self.client_with(self.nodes.len() + others, |config| config.local = over == Over::Shm)
+    }
+
+    pub(crate) fn client(&self, over: Over) -> Client {
+        self.client_and(over, 0)
+    }
+
+    pub(crate) fn client_with(&self, nodes: usize, change: impl Fn(&mut ClientConfig)) -> Client {
+        let until = Instant::now() + Duration::from_secs(20);
+        loop {
+            let (dir, catalogs) = (self.dir().to_owned(), self.catalogs());
+            let mut config = ClientConfig { dir, catalogs, ..ClientConfig::default() };
+            change(&mut config);
+            let client = Client::connect(config).expect("a client");
+            let ready = |state| self.catalog.is_none() || state == Some(NodeState::Alive);
+            if client.members().iter().filter(|member| ready(member.state)).count() == nodes {
+                return client;
+            }
+            assert!(Instant::now() < until, "the nodes did not join: {:?}", client.members());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    pub(crate) fn metric(&self, node: usize, name: &str) -> u64 {
+        let metrics = self.nodes[node].metrics();
+        match metrics.iter().find(|metric| metric.name == name).map(|metric| &metric.value) {
+            Some(Value::Counter(value) | Value::Gauge(value)) => *value,
+            _ => panic!("no number {name}"),
+        }
+    }
+}
+
+/// A node in a process of its own: this test binary, run once more.
+pub(crate) struct NodeProcess {
+    child: Child,
+}
+
+const NODE: &str = "TIDEPOOL_TEST_NODE";
+
+impl NodeProcess {
+    fn start(name: &str, dir: &Path, catalogs: &[String]) -> Self {
+        let this = std::env::current_exe().expect("the test's own path");
+        let mut child = Command::new(this)
+            .args(["--exact", "cluster::runs_a_node_when_told_to", "--nocapture"])
+            .env(NODE, format!("{name} {} {}", dir.display(), catalogs.join(" ")))
+            .stdout(Stdio::piped())
+            .stdin(Stdio::piped())
+            .spawn()
+            .expect("a child process");
+        let lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+        let ready = lines.map_while(Result::ok).any(|line| line.contains("node is ready"));
+        assert!(ready, "the child ended before its node was ready");
+        Self { child }
+    }
+
+    pub(crate) fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, signal).expect("the child is there");
+    }
+}
+
+impl Drop for NodeProcess {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The other half of [`NodeProcess`]: a test that passes at once unless it is run as a child.
+#[test]
+fn runs_a_node_when_told_to() {
+    let Ok(told) = std::env::var(NODE) else { return };
+    let mut words = told.split(' ').map(str::to_owned);
+    let (name, dir) = (words.next().expect("a name"), words.next().expect("a directory"));
+    let catalogs = words.filter(|word| !word.is_empty()).collect();
+    let config = NodeConfig { dir: dir.into(), catalogs, ..NodeConfig::small(&name) };
+    let _node = Node::start(config).expect("a small node");
+    println!("node is ready");
+    // Ends with the test that started it, at the latest: its end of the pipe closes.
+    let _ = std::io::stdin().read_line(&mut String::new());
+}
+
+/// Waits for something that happens soon.
+pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let until = Instant::now() + Duration::from_secs(20);
+    while !holds() {
+        assert!(Instant::now() < until, "never happened: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+pub(crate) fn name(text: &str) -> NodeName {
+    NodeName::new(text).expect("a node's name")
+}
+
+pub(crate) fn prefer(node: &str) -> PutOptions {
+    PutOptions { prefer: Some(name(node)), ..PutOptions::default() }
+}
+
+/// Bytes that differ from block to block and along the block.
+pub(crate) fn content(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state as u8
+    };
+    (0..len).map(|_| next()).collect()
+}
+
+pub(crate) const MIB: ByteSize = ByteSize(1 << 20);

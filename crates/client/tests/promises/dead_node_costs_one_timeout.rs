@@ -1,0 +1,67 @@
+//! A node that is stopped costs a client one time-out, not one per call; when it goes on, it is used again.
+
+use crate::cluster::{Cluster, Over, content, eventually, prefer};
+use rustix::process::Signal;
+use std::time::Duration;
+use tidepool_client::PutOptions;
+
+#[test]
+fn a_stopped_owner_is_passed_by_until_it_answers_again() {
+    let cluster = Cluster::new(1);
+    let stopped = cluster.spawn_node("stopped");
+    let client = cluster.client_and(Over::Tcp, 1).within(Duration::from_millis(600));
+    let keys: Vec<String> = (0..200).map(|n| format!("key {n}")).collect();
+    keys.iter().for_each(|key| assert!(client.put(key, &content(1, 10_000), &prefer("stopped")).is_ok()));
+    assert!(client.get(&keys[0]).unwrap().is_some());
+
+    stopped.signal(Signal::STOP);
+    let before = client.stats().misses_timed_out;
+    for key in &keys {
+        assert_eq!(client.get(key).unwrap(), None);
+    }
+    let timed_out = client.stats().misses_timed_out - before;
+    // 200 gets of 600 ms each would take two minutes; only the first may wait, and a probe under way may let one more.
+    assert!(timed_out <= 2, "{timed_out} gets waited for the stopped node");
+    assert!(client.put("other", b"bytes", &PutOptions::default()).is_ok());
+
+    stopped.signal(Signal::CONT);
+    eventually("the node is used again", || client.get(&keys[0]).unwrap().is_some());
+}
+
+#[test]
+fn a_stopped_node_of_this_host_is_still_read_from() {
+    let cluster = Cluster::new(0);
+    let stopped = cluster.spawn_node("stopped");
+    let client = cluster.client_and(Over::Shm, 1);
+    let bytes = content(2, 10_000);
+    client.put("key", &bytes, &PutOptions::default()).unwrap();
+    stopped.signal(Signal::STOP);
+    assert_eq!(client.get("key").unwrap(), Some(bytes));
+    stopped.signal(Signal::CONT);
+}
+
+#[test]
+fn a_killed_node_of_this_host_is_no_longer_read_from() {
+    let cluster = Cluster::without_catalog(0);
+    let killed = cluster.spawn_node("killed");
+    let client = cluster.client_and(Over::Shm, 1);
+    client.put("key", b"bytes", &PutOptions::default()).unwrap();
+    let view = client.view("key").unwrap().unwrap();
+    killed.signal(Signal::KILL);
+    eventually("its blocks are gone", || client.get("key").unwrap().is_none());
+    assert_eq!(&*view, b"bytes", "a view outlives its node");
+    let error = client.put("key", b"bytes", &PutOptions::default()).unwrap_err();
+    assert_eq!(error.to_string(), "no node could be reached to take the block");
+}
+
+#[test]
+fn no_catalog_at_all_costs_only_what_is_not_on_this_host() {
+    let mut cluster = Cluster::new(1);
+    let client = cluster.client(Over::Shm);
+    client.put("here", b"bytes", &PutOptions::default()).unwrap();
+    drop(cluster.catalog.take());
+    assert_eq!(client.get("here").unwrap().as_deref(), Some(&b"bytes"[..]));
+    assert_eq!(client.get("absent").unwrap(), None);
+    assert_eq!(client.stats().misses_no_catalog, 1);
+    assert!(client.put("there", b"bytes", &PutOptions::default()).unwrap().moved);
+}

@@ -1,0 +1,50 @@
+//! Putting a key that a live node holds succeeds without moving bytes, and the bytes that are held stay.
+
+use crate::cluster::{BOTH, Cluster, Over, prefer};
+use tidepool_client::{PutItem, PutOptions, Stored};
+
+#[test]
+fn the_second_put_of_a_key_moves_nothing() {
+    let cluster = Cluster::new(2);
+    for over in BOTH {
+        let (writer, other) = (cluster.client(over), cluster.client(Over::Tcp));
+        let key = format!("{over:?}");
+        assert!(writer.put(&key, b"first", &PutOptions::default()).unwrap().moved);
+        for client in [&writer, &other] {
+            let stored = client.put(&key, b"other", &prefer("n1")).unwrap();
+            assert_eq!(stored, Stored { replicas: 1, moved: false });
+        }
+        let written = other.stats().bytes_written_shm + other.stats().bytes_written_socket;
+        assert_eq!((written, other.stats().puts_held), (0, 1));
+        assert_eq!(other.get(&key).unwrap().as_deref(), Some(&b"first"[..]));
+    }
+}
+
+#[test]
+fn a_batch_moves_only_what_is_missing() {
+    let cluster = Cluster::new(1);
+    let client = cluster.client(Over::Shm);
+    client.put("b", b"held", &PutOptions::default()).unwrap();
+    let items = [PutItem::new("a", b"new"), PutItem::new("b", b"xxxx"), PutItem::new("c", b"new")];
+    let moved: Vec<bool> =
+        client.put_batch(&items, &PutOptions::default()).into_iter().map(|stored| stored.unwrap().moved).collect();
+    assert_eq!(moved, [true, false, true]);
+    assert_eq!(client.stats().bytes_written_shm, 10);
+}
+
+#[test]
+fn missing_replicas_of_a_held_block_are_copies_of_what_is_held() {
+    let cluster = Cluster::new(2);
+    for over in BOTH {
+        let client = cluster.client(over);
+        let key = format!("{over:?}");
+        client.put(&key, b"held!", &prefer("n0")).unwrap();
+        let two = PutOptions { replicas: 2, ..PutOptions::default() };
+        let stored = client.put(&key, b"other", &two).unwrap();
+        assert_eq!(stored, Stored { replicas: 2, moved: false }, "{over:?}");
+        let copies = client.describe(&key).unwrap();
+        assert_eq!(copies.len(), 2);
+        client.move_to(&key, &crate::cluster::name("n1")).unwrap();
+        assert_eq!(client.get(&key).unwrap().as_deref(), Some(&b"held!"[..]));
+    }
+}

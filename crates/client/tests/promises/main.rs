@@ -1,0 +1,16 @@
+//! What the client promises, each promise a test, against real catalogs and nodes on loopback.
+
+mod bad_input;
+mod calls_may_be_dropped;
+mod cluster;
+mod corrupt_block_is_a_miss;
+mod dead_node_costs_one_timeout;
+mod held_key_moves_nothing;
+mod layouts;
+mod lookup_keeps_nothing_alive;
+mod management;
+mod match_prefix;
+mod no_space;
+mod replicas;
+mod round_trips;
+mod view_outlives_eviction;

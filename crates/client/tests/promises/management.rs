@@ -1,0 +1,78 @@
+//! Removing, listing, and asking nodes about themselves.
+
+use crate::cluster::{BOTH, Cluster, Over, name};
+use std::collections::BTreeSet;
+use tidepool_client::{Client, ListCursor, Pattern, PutItem, PutOptions, Removal};
+
+fn fill(client: &Client, replicas: u32) {
+    let keys: Vec<String> = (0..50).flat_map(|n| [format!("even/{n}"), format!("odd/{n}")]).collect();
+    let items: Vec<_> = keys.iter().map(|key| PutItem::new(key, key.as_bytes())).collect();
+    let options = PutOptions { replicas, ..PutOptions::default() };
+    assert!(client.put_batch(&items, &options).iter().all(Result::is_ok));
+}
+
+fn listed(client: &Client, pattern: &Pattern, page: u32) -> BTreeSet<Vec<u8>> {
+    let (mut keys, mut cursor) = (BTreeSet::new(), ListCursor::default());
+    loop {
+        let page = client.list(pattern, &cursor, page).unwrap();
+        assert!(page.unanswered.is_empty());
+        assert!(page.entries.iter().all(|entry| entry.len == entry.key.len() as u64 && !entry.nodes.is_empty()));
+        keys.extend(page.entries.into_iter().map(|entry| entry.key));
+        match page.next {
+            Some(next) => cursor = next,
+            None => return keys,
+        }
+    }
+}
+
+#[test]
+fn every_key_is_listed_and_the_pattern_chooses() {
+    let cluster = Cluster::new(3);
+    for over in BOTH {
+        let client = cluster.client(over);
+        fill(&client, 2);
+        for page in [1, 7, 1000] {
+            assert_eq!(listed(&client, &Pattern::All, page).len(), 100);
+            let odd = listed(&client, &Pattern::Regex("^odd/1".to_owned()), page);
+            assert_eq!(odd.len(), 11);
+        }
+    }
+}
+
+#[test]
+fn a_block_is_removed_from_every_holder() {
+    let cluster = Cluster::new(3);
+    for over in BOTH {
+        let client = cluster.client(over);
+        client.put("key", b"bytes", &PutOptions { replicas: 3, ..PutOptions::default() }).unwrap();
+        let gone = Removal { removed: true, unanswered: 0 };
+        assert_eq!(client.remove("key").unwrap(), gone);
+        assert_eq!(client.get("key").unwrap(), None);
+        assert!(client.describe("key").unwrap().is_empty());
+        assert_eq!(client.remove_batch(&["key", "other"]).unwrap(), [Removal::default(); 2]);
+    }
+}
+
+#[test]
+fn blocks_are_removed_by_expression_and_all_at_once() {
+    let cluster = Cluster::new(2);
+    let client = cluster.client(Over::Shm);
+    fill(&client, 2);
+    let removed = client.remove_matching("^odd/").unwrap();
+    assert_eq!((removed.copies, removed.unanswered.len()), (100, 0));
+    assert_eq!(listed(&client, &Pattern::All, 1000).len(), 50);
+    assert_eq!(client.remove_all().unwrap().copies, 100);
+    assert!(listed(&client, &Pattern::All, 1000).is_empty());
+}
+
+#[test]
+fn nodes_tell_about_themselves() {
+    let cluster = Cluster::new(2);
+    for (over, mapped) in [(Over::Shm, true), (Over::Tcp, false)] {
+        let client = cluster.client(over);
+        assert!(client.members().iter().all(|node| node.mapped == mapped && node.capacity_bytes > 0));
+        let stat = client.node_stat(&name("n1")).unwrap();
+        assert!(stat.iter().any(|(name, _)| name == "tidepool_node_blocks"));
+        assert_eq!(client.node_stat(&name("n7")).unwrap_err().to_string(), "no node named n7 is known");
+    }
+}

@@ -1,0 +1,90 @@
+//! Replicas on distinct nodes, as many as can be had; a get tries them in turn before it is a miss.
+
+use crate::cluster::{BOTH, Cluster, Over, content, eventually, name, prefer};
+use rustix::process::Signal;
+use tidepool_client::{PutOptions, Stored};
+
+fn replicas(count: u32) -> PutOptions {
+    PutOptions { replicas: count, ..PutOptions::default() }
+}
+
+#[test]
+fn a_put_says_how_many_replicas_it_made() {
+    let cluster = Cluster::new(3);
+    for over in BOTH {
+        let client = cluster.client(over);
+        for (wanted, had) in [(1, 1), (2, 2), (3, 3), (5, 3)] {
+            let (key, bytes) = (format!("{over:?}/{wanted}"), content(wanted.into(), 200_000));
+            let stored = client.put(&key, &bytes, &replicas(wanted)).unwrap();
+            assert_eq!(stored, Stored { replicas: had, moved: true });
+            let copies = client.describe(&key).unwrap();
+            let mut nodes: Vec<_> = copies.iter().map(|copy| copy.node.clone()).collect();
+            nodes.sort();
+            nodes.dedup();
+            assert_eq!(nodes.len(), had as usize);
+            assert!(copies.iter().all(|copy| copy.len == 200_000 && copy.writer == client.id()));
+        }
+    }
+}
+
+#[test]
+fn a_put_goes_to_the_node_it_prefers() {
+    let cluster = Cluster::new(3);
+    for over in BOTH {
+        let client = cluster.client(over);
+        for node in ["n0", "n1", "n2"] {
+            let key = format!("{over:?}/{node}");
+            client.put(&key, b"bytes", &prefer(node)).unwrap();
+            assert_eq!(client.describe(&key).unwrap()[0].node, name(node));
+        }
+    }
+}
+
+#[test]
+fn a_get_goes_on_to_the_replica_when_a_node_is_gone() {
+    let mut cluster = Cluster::new(3);
+    let clients = BOTH.map(|over| (over, cluster.client(over)));
+    for n in 0..40 {
+        clients[0].1.put(format!("{n}"), &content(n, 50_000), &replicas(2)).unwrap();
+    }
+    drop(cluster.nodes.remove(0));
+    for (over, client) in &clients {
+        for n in 0..40 {
+            let got = client.get(format!("{n}")).unwrap();
+            assert_eq!(got, Some(content(n, 50_000)), "block {n} over {over:?}");
+        }
+    }
+}
+
+#[test]
+fn a_put_goes_elsewhere_when_its_node_has_been_killed() {
+    let cluster = Cluster::new(1);
+    let doomed = cluster.spawn_node("doomed");
+    let clients = BOTH.map(|over| cluster.client_and(over, 1));
+    doomed.signal(Signal::KILL);
+    for (n, client) in clients.iter().enumerate() {
+        let stored = client.put(format!("{n}"), b"bytes", &prefer("doomed")).unwrap();
+        assert_eq!(stored.replicas, 1);
+        assert_eq!(client.get(format!("{n}")).unwrap().as_deref(), Some(&b"bytes"[..]));
+    }
+    eventually("the killed node is no longer a member", || {
+        let is_alive = |node: &tidepool_client::PoolNode| node.state == Some(tidepool_client::catalogs::NodeState::Alive);
+        clients.iter().all(|client| client.members().iter().filter(|node| is_alive(node)).count() == 1)
+    });
+}
+
+#[test]
+fn a_block_can_be_copied_and_moved_to_a_node() {
+    let cluster = Cluster::new(2);
+    let client = cluster.client(Over::Shm);
+    let bytes = content(5, 300_000);
+    client.put("block", &bytes, &prefer("n0")).unwrap();
+    let nodes = || client.describe("block").unwrap().into_iter().map(|copy| copy.node).collect::<Vec<_>>();
+    client.copy_to("block", &name("n1")).unwrap();
+    assert_eq!(nodes().len(), 2);
+    client.move_to("block", &name("n1")).unwrap();
+    assert_eq!(nodes(), [name("n1")]);
+    assert_eq!(client.get("block").unwrap(), Some(bytes));
+    assert_eq!(client.copy_to("absent", &name("n1")).unwrap_err().to_string(), "no node holds the block");
+    assert_eq!(client.copy_to("block", &name("n9")).unwrap_err().to_string(), "no node named n9 is known");
+}
