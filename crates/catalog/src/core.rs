@@ -4,9 +4,10 @@ use crate::config::CatalogConfig;
 use crate::index::Index;
 use crate::members::state::NodeState;
 use crate::members::{Directory, View};
-use crate::metrics::{self, Counters, Metric, Value};
+use crate::metrics::{self, Counters};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
+use tidepool_types::{Metric, Value};
 
 /// See the file's head.
 pub(crate) struct Core {
@@ -42,7 +43,7 @@ impl Core {
     pub(crate) fn metrics(&self) -> Vec<Metric> {
         let view = self.directory.view();
         let in_state = |state| view.members.iter().filter(|member| member.state == state).count() as u64;
-        let gauge = |name, help, value| Metric { name, help, value: Value::Gauge(value) };
+        let gauge = |name, help, value| Metric::new(name, help, Value::Gauge(value));
         let complete = u64::from(self.directory.is_complete(&view));
         let mut all = vec![
             gauge("tidepool_catalog_blocks", "Ids in the index.", self.index.blocks()),

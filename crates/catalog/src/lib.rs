@@ -28,7 +28,7 @@ pub mod generated;
 mod incoming;
 pub mod index;
 pub mod members;
-pub mod metrics;
+mod metrics;
 mod requests;
 mod server;
 mod service;

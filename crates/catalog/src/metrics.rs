@@ -1,67 +1,7 @@
 //! The catalog's numbers: counted in atomics, read as a list of named metrics.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
-
-/// What kind of number a metric is.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Value {
-    /// Only ever rises.
-    Counter(u64),
-    /// Rises and falls.
-    Gauge(u64),
-    /// How often a value fell at or below each bound.
-    Histogram {
-        /// Upper bounds, each with the number of values at or below it, in seconds.
-        buckets: Vec<(f64, u64)>,
-        /// All values.
-        count: u64,
-        /// Their sum, in seconds.
-        sum: f64,
-    },
-}
-
-/// One metric.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Metric {
-    /// Its name, with its unit.
-    pub name: &'static str,
-    /// One sentence about it.
-    pub help: &'static str,
-    /// Its value now.
-    pub value: Value,
-}
-
-/// Upper bounds of the latency buckets, in microseconds.
-const BOUNDS: [u64; 10] = [20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 20_000, 100_000];
-
-/// A histogram of durations.
-#[derive(Debug, Default)]
-pub(crate) struct Latency {
-    buckets: [AtomicU64; BOUNDS.len() + 1],
-    micros: AtomicU64,
-}
-
-impl Latency {
-    pub(crate) fn observe(&self, took: Duration) {
-        let micros = took.as_micros() as u64;
-        let bucket = BOUNDS.partition_point(|bound| *bound < micros);
-        self.buckets[bucket].fetch_add(1, Ordering::Relaxed);
-        self.micros.fetch_add(micros, Ordering::Relaxed);
-    }
-
-    fn read(&self) -> Value {
-        let mut count = 0;
-        let mut buckets = Vec::with_capacity(BOUNDS.len());
-        for (n, bucket) in self.buckets.iter().enumerate() {
-            count += bucket.load(Ordering::Relaxed);
-            if let Some(bound) = BOUNDS.get(n) {
-                buckets.push((*bound as f64 / 1e6, count));
-            }
-        }
-        Value::Histogram { buckets, count, sum: self.micros.load(Ordering::Relaxed) as f64 / 1e6 }
-    }
-}
+use tidepool_types::{Latency, Metric, Value};
 
 /// Declares the counters once: field, name, help.
 macro_rules! counters {
@@ -77,12 +17,12 @@ macro_rules! counters {
             /// The counters and the histogram; the gauges come from whoever knows them.
             pub(crate) fn read(&self) -> Vec<Metric> {
                 vec![
-                    $(Metric { name: $name, help: $help, value: Value::Counter(self.$field.load(Ordering::Relaxed)) },)*
-                    Metric {
-                        name: "tidepool_catalog_lookup_seconds",
-                        help: "Time that look-ups and prefix matches took inside the catalog.",
-                        value: self.lookup_latency.read(),
-                    },
+                    $(Metric::new($name, $help, Value::Counter(self.$field.load(Ordering::Relaxed))),)*
+                    Metric::new(
+                        "tidepool_catalog_lookup_seconds",
+                        "Time that look-ups and prefix matches took inside the catalog.",
+                        self.lookup_latency.read(),
+                    ),
                 ]
             }
         }
@@ -114,17 +54,6 @@ pub(crate) fn add(counter: &AtomicU64, n: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_histogram_counts_upwards() {
-        let latency = Latency::default();
-        for micros in [10, 20, 21, 1_000_000] {
-            latency.observe(Duration::from_micros(micros));
-        }
-        let Value::Histogram { buckets, count, sum } = latency.read() else { panic!("a histogram") };
-        assert_eq!((buckets[0], buckets[1], count), ((20e-6, 2), (50e-6, 3), 4));
-        assert!((sum - 1.000_051).abs() < 1e-9);
-    }
 
     #[test]
     fn names_are_unique_and_carry_the_crate() {

@@ -3,7 +3,6 @@
 use crate::config::{CatalogConfig, InvalidConfig};
 use crate::core::Core;
 use crate::incoming::Incoming;
-use crate::metrics::Metric;
 use crate::service::Service;
 use crate::sweeper;
 use std::io;
@@ -11,6 +10,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
+use tidepool_types::Metric;
 use tidepool_wire::catalog::catalog_server::CatalogServer;
 use tidepool_wire::catalog::{CONNECTION_WINDOW, MAX_FRAME_LEN, MAX_MESSAGE_LEN, STREAM_WINDOW};
 use tokio::runtime::Runtime;

@@ -3,8 +3,8 @@
 mod common;
 
 use common::{Asker, HandNode, eventually, quick};
-use tidepool_catalog::metrics::Value;
 use tidepool_catalog::{CatalogConfig, Server};
+use tidepool_types::Value;
 use tidepool_wire::catalog::inventory_up::Message;
 use tidepool_wire::catalog::{Heartbeat, NodeState, REMOVED, inventory_down};
 use tonic::Code;

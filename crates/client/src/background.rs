@@ -70,11 +70,7 @@ pub(crate) fn look_around(core: &Core, budget: Duration) {
     if core.config.local {
         core.peers.scan(&core.config.dir);
     }
-    let answer = core.catalogs.members(Deadline::after(budget));
-    // No member and not complete: no catalog has answered. What was known stays known.
-    if answer.complete || !answer.members.is_empty() {
-        core.peers.update_members(answer.members);
-    }
+    core.refresh_members(Deadline::after(budget));
 }
 
 fn scout(core: &Core) {
@@ -84,6 +80,7 @@ fn scout(core: &Core) {
             return;
         }
         look_around(core, MEMBERS);
+        core.peers.table().locals.iter().for_each(|peer| peer.give_back_abandoned());
     }
 }
 

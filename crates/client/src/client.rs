@@ -1,8 +1,8 @@
 //! The client itself: made once per process, cloned freely, used from any thread.
 
 use crate::background::{self, Background};
-use crate::catalogs::{Catalogs, CatalogsConfig};
 use crate::call::{Call, Overloaded, Workers};
+use crate::catalogs::{Catalogs, CatalogsConfig};
 use crate::config::ClientConfig;
 use crate::core::Core;
 use crate::counters::ClientStats;

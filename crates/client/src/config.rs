@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 use thiserror::Error;
+use tidepool_transfer::fault::FaultPlan;
 
 /// When bytes are checked against their checksums.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -37,6 +38,8 @@ pub struct ClientConfig {
     pub workers: usize,
     /// Spawned calls that wait for a worker; further ones are refused.
     pub queued_calls: usize,
+    /// Faults to inject into TCP transfers, to see what an engine makes of them; none by default.
+    pub faults: FaultPlan,
 }
 
 impl Default for ClientConfig {
@@ -52,6 +55,7 @@ impl Default for ClientConfig {
             copy_threads: None,
             workers: 4,
             queued_calls: 1024,
+            faults: FaultPlan::default(),
         }
     }
 }

@@ -110,9 +110,10 @@ impl Client {
         if let Some(member) = core.peers.table().member(key) {
             return Ok(member.node.data_address.clone());
         }
-        let answer = core.catalogs.members(deadline);
-        let member = answer.members.into_iter().find(|member| NodeKey::of(&member.node) == *key);
-        member.map(|member| member.node.data_address).ok_or_else(|| NodeError::NoAddress(key.name.clone()))
+        core.refresh_members(deadline);
+        let table = core.peers.table();
+        let address = table.member(key).map(|member| member.node.data_address.clone());
+        address.ok_or_else(|| NodeError::NoAddress(key.name.clone()))
     }
 
     /// Nodes that may hold a block: this host's that do, and those that a catalog names.
@@ -137,9 +138,9 @@ impl Client {
         let question = |peer| (peer, Request::Confirm(vec![id]));
         let questions: Vec<_> = self.holders_of(id, deadline).into_iter().map(question).collect();
         let answers = fan_out(&questions, deadline);
-        let confirmed = questions.into_iter().zip(answers).filter(|(_, answer)| {
-            matches!(answer, Ok(Reply::Found(found)) if found.first().is_some_and(Option::is_some))
-        });
+        let confirmed = questions.into_iter().zip(answers).filter(
+            |(_, answer)| matches!(answer, Ok(Reply::Found(found)) if found.first().is_some_and(Option::is_some)),
+        );
         confirmed.map(|((peer, _), _)| peer).collect()
     }
 }

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tidepool_store::{Mapping, ShmTransport};
 use tidepool_transfer::copy::CopyPool;
 use tidepool_transfer::tcp::TcpConfig;
-use tidepool_types::{BlockId, ClientId, InvalidInput, Key, TenantSecret};
+use tidepool_types::{BlockId, ClientId, Deadline, InvalidInput, Key, TenantSecret};
 
 /// The heart of a client.
 pub(crate) struct Core {
@@ -64,6 +64,7 @@ impl Core {
         let context = Arc::new(Context {
             client: id,
             tcp: TcpConfig { streams: config.tcp_streams, ..TcpConfig::default() },
+            faults: config.faults.clone(),
             connections: config.connections_per_node,
             counters: Arc::clone(&counters),
             probe: Bell::default(),
@@ -88,6 +89,15 @@ impl Core {
             stop: AtomicBool::new(false),
             config,
         })
+    }
+
+    /// Asks the catalogs for the members and takes over what they say. When none answers, what was known stays known.
+    pub(crate) fn refresh_members(&self, deadline: Deadline) {
+        let answer = self.catalogs.members(deadline);
+        // No member and not complete: no catalog has answered.
+        if answer.complete || !answer.members.is_empty() {
+            self.peers.update_members(answer.members);
+        }
     }
 
     /// The id that `key` has in the pool.

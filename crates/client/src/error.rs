@@ -52,7 +52,9 @@ pub enum GetError {
         needed: u64,
     },
     /// The range does not lie in the block.
-    #[error("range of {len} bytes at {offset} in a block of {block} bytes: a range has at least 1 byte and ends inside its block")]
+    #[error(
+        "range of {len} bytes at {offset} in a block of {block} bytes: a range has at least 1 byte and ends inside its block"
+    )]
     BadRange {
         /// First byte asked for.
         offset: u64,

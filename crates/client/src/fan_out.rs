@@ -17,19 +17,13 @@ impl Client {
     /// Every node that could hold something: this host's, and those that the catalogs do not hold for dead.
     pub(crate) fn everyone(&self, deadline: Deadline) -> Vec<Arc<Peer>> {
         let core = self.core();
-        let answer = core.catalogs.members(deadline);
-        if answer.complete || !answer.members.is_empty() {
-            core.peers.update_members(answer.members);
-        }
+        core.refresh_members(deadline);
         core.peers.table().all().cloned().collect()
     }
 }
 
 /// Asks every peer its own question, at most [`AT_ONCE`] at a time; answers come in the order of `questions`.
-pub(crate) fn fan_out(
-    questions: &[(Arc<Peer>, Request)],
-    deadline: Deadline,
-) -> Vec<Result<Reply, NodeError>> {
+pub(crate) fn fan_out(questions: &[(Arc<Peer>, Request)], deadline: Deadline) -> Vec<Result<Reply, NodeError>> {
     if let [(peer, request)] = questions {
         return vec![ask(peer, request, deadline)];
     }

@@ -107,7 +107,8 @@ fn extend(found: &mut ChainMatch, run: &Located, nodes: &mut Vec<NodeName>) {
     let mut numbers: HashMap<u16, u16> = HashMap::new();
     for index in 0..run.len() {
         let Some(best) = run.holders(index).first() else { return };
-        let node = *numbers.entry(best.node).or_insert_with(|| number_of(&run.nodes()[usize::from(best.node)].name, nodes));
+        let node =
+            *numbers.entry(best.node).or_insert_with(|| number_of(&run.nodes()[usize::from(best.node)].name, nodes));
         found.places.push(Place { node, tier: best.tier });
     }
 }

@@ -59,14 +59,12 @@ impl Client {
     #[must_use]
     pub fn members(&self) -> Vec<PoolNode> {
         let core = self.core();
-        let answer = core.catalogs.members(self.deadline());
+        core.refresh_members(self.deadline());
         let table = core.peers.table();
-        let members = if answer.complete || !answer.members.is_empty() { &answer.members } else { &table.members };
         let is_mapped = |key: &NodeKey| table.locals.iter().any(|peer| peer.key == *key);
         let announced = |member: &Member| PoolNode::announced(member, is_mapped(&NodeKey::of(&member.node)));
-        let mut nodes: Vec<PoolNode> = members.iter().map(announced).collect();
-        let known: Vec<NodeKey> = members.iter().map(|member| NodeKey::of(&member.node)).collect();
-        let others = table.locals.iter().filter(|peer| !known.contains(&peer.key));
+        let mut nodes: Vec<PoolNode> = table.members.iter().map(announced).collect();
+        let others = table.locals.iter().filter(|peer| table.member(&peer.key).is_none());
         nodes.extend(others.map(|peer| PoolNode::unannounced(peer)));
         nodes
     }
@@ -87,10 +85,8 @@ impl Client {
             return Ok(Arc::clone(peer));
         }
         // It may have joined since the last look around.
-        let answer = core.catalogs.members(self.deadline());
-        let member = answer.members.iter().find(|member| member.node.name == *name);
-        let peer = member.and_then(|member| core.peers.reach(&member.node));
-        peer.ok_or_else(|| NodeError::UnknownNode(name.clone()))
+        core.refresh_members(self.deadline());
+        core.peers.table().named(name).cloned().ok_or_else(|| NodeError::UnknownNode(name.clone()))
     }
 }
 

@@ -36,10 +36,11 @@ impl Listeners {
     pub(crate) fn open(config: &NodeConfig) -> Result<Self, StartError> {
         let socket_path = config.dir.join(format!("{}.sock", config.name));
         let at_path = |source| StartError::Listen { field: "dir", address: socket_path.display().to_string(), source };
-        let unix = listen_unix(&socket_path).map_err(at_path)?;
         let at_address =
             |source| StartError::Listen { field: "data-listen", address: config.data_listen.clone(), source };
+        // The one without a file first: if it fails, nothing is left behind.
         let tcp = listen_tcp(&config.data_listen).map_err(at_address)?;
+        let unix = listen_unix(&socket_path).map_err(at_path)?;
         let data_address = tcp.local_addr()?;
         Ok(Self { unix, tcp, data_address, socket_path })
     }

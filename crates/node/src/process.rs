@@ -154,6 +154,17 @@ impl Process {
         held.late.push(reservation);
     }
 
+    /// Frees a late reservation: the process says that it no longer writes to it.
+    pub(crate) fn release_late(&self, name: SlotName) {
+        let mut held = self.held.lock();
+        let Some(place) = held.late.iter().position(|late| late.name() == name) else { return };
+        let late = held.late.swap_remove(place);
+        held.late_bytes -= late.len();
+        drop(held);
+        sub(&self.counters.late_reservations, 1);
+        sub(&self.counters.late_bytes, late.len());
+    }
+
     fn let_go_of_everything(&self) {
         let held = std::mem::take(&mut *self.held.lock());
         let views: u32 = held.views.values().map(|(_, count)| count).sum();

@@ -1,7 +1,7 @@
 //! The nodes a catalog knows, and the one valid stream of each.
 //!
 //! A node that connects gets a new stream number; whatever it had before is invalid from then on. Look-ups read an
-//! immutable [`View`], replaced whenever a node's state or stream changes, and never take the lock of the list itself.
+//! immutable view, replaced whenever a node's state or stream changes, and never take the lock of the list itself.
 
 mod health;
 mod lease;

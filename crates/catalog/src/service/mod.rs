@@ -5,11 +5,12 @@ mod lookup;
 
 use crate::core::Core;
 use crate::members::ViewMember;
-use crate::metrics::{self, Value};
+use crate::metrics;
 use crate::requests::{check_lengths, id_chunks};
 use crate::streams::Answers;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tidepool_types::Value;
 use tidepool_wire::catalog::catalog_server::Catalog;
 use tidepool_wire::catalog::{
     InventoryUp, LookupReply, LookupRequest, MatchPrefixReply, MatchPrefixRequest, Member, MembersReply,

@@ -1,6 +1,8 @@
 //! `tidepool bench`: runs the benchmark and prints what it found.
 
-use crate::bench::{BenchError, FULL_FOOTPRINT, Plan, Report, baselines, compare::Samples, fields, goals, machine::Machine};
+use crate::bench::{
+    BenchError, FULL_FOOTPRINT, Plan, Report, baselines, compare::Samples, fields, goals, machine::Machine,
+};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::{

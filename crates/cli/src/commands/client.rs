@@ -6,12 +6,7 @@ use crate::{
     logs::Logs,
 };
 use clap::Args;
-use std::{
-    error::Error,
-    ffi::OsStr,
-    path::PathBuf,
-    process::ExitCode,
-};
+use std::{error::Error, ffi::OsStr, path::PathBuf, process::ExitCode};
 use tidepool_client::Client;
 
 /// The exit code of a command whose block is not there.

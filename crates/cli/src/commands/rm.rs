@@ -25,7 +25,7 @@ pub struct RmArgs {
     #[arg(long)]
     all: bool,
     /// Do not ask before removing all
-    #[arg(long, requires = "all")]
+    #[arg(long, requires = "all", conflicts_with_all = ["keys", "matching"])]
     yes: bool,
     #[command(flatten)]
     client: ClientArgs,

@@ -103,7 +103,8 @@ fn block(args: &StatArgs, session: &Session, key: &[u8]) -> Outcome {
     let copies = session.client.describe(key)?;
     let (mut text, mut objects) = (String::new(), Vec::new());
     for copy in &copies {
-        text += &format!("{:>12}  on {}, written by {:016x}, held {}\n", copy.len, copy.node, copy.writer.0, copy.views);
+        text +=
+            &format!("{:>12}  on {}, written by {:016x}, held {}\n", copy.len, copy.node, copy.writer.0, copy.views);
         objects.push(json!({
             "node": copy.node.as_str(),
             "epoch": format!("{:016x}", copy.copy.epoch.0),

@@ -139,7 +139,7 @@ impl Part for Server {
     const SECTION: &'static str = "catalog";
 
     fn metrics(&self) -> Vec<Metric> {
-        Self::metrics(self).into_iter().map(parts::shared_metric).collect()
+        Self::metrics(self)
     }
 
     fn details(&self) -> serde_json::Value {

@@ -1,7 +1,6 @@
 //! From the checked configuration to what catalogs and nodes are made of.
 
 use crate::config::{Advertise, CatalogConfig, NodeConfig};
-use tidepool_types::{Metric, Value};
 
 /// A catalog's settings.
 pub fn catalog_config(config: &CatalogConfig) -> tidepool_catalog::CatalogConfig {
@@ -49,19 +48,9 @@ pub(super) fn explain_node(error: &tidepool_node::StartError) -> String {
     use tidepool_store::OpenError;
     match error {
         // These messages start with the name of a field.
-        StartError::Listen { .. }
-        | StartError::Memory(OpenError::TooLittleMemory { .. } | OpenError::Shape { .. }) => format!("node.{error}"),
+        StartError::Listen { .. } | StartError::Memory(OpenError::TooLittleMemory { .. } | OpenError::Shape { .. }) => {
+            format!("node.{error}")
+        }
         StartError::Memory(_) | StartError::Announce(_) | StartError::Thread(_) => error.to_string(),
     }
-}
-
-/// A catalog's metric in the form that all parts share.
-pub(super) fn shared_metric(metric: tidepool_catalog::metrics::Metric) -> Metric {
-    use tidepool_catalog::metrics::Value as Own;
-    let value = match metric.value {
-        Own::Counter(value) => Value::Counter(value),
-        Own::Gauge(value) => Value::Gauge(value),
-        Own::Histogram { buckets, count, sum } => Value::Histogram { buckets, count, sum },
-    };
-    Metric::new(metric.name, metric.help, value)
 }

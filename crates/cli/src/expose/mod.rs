@@ -9,9 +9,9 @@
 
 mod connection;
 mod request;
-mod text;
 #[cfg(test)]
 mod tests;
+mod text;
 
 use connection::Connection;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

@@ -53,7 +53,9 @@ fn metrics_and_health_are_served() {
     let (endpoint, source) = endpoint();
     let metrics = exchange(&endpoint, b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
     assert!(metrics.starts_with("HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4"), "{metrics}");
-    assert!(metrics.contains("\r\n\r\n# HELP tidepool_things Things.\n# TYPE tidepool_things gauge\ntidepool_things 3\n"));
+    assert!(
+        metrics.contains("\r\n\r\n# HELP tidepool_things Things.\n# TYPE tidepool_things gauge\ntidepool_things 3\n")
+    );
     let health = exchange(&endpoint, b"GET /health?verbose HTTP/1.0\n\n");
     assert!(health.starts_with("HTTP/1.1 200 OK") && health.ends_with("{\"status\":\"ok\"}\n"), "{health}");
     source.stopping.store(true, Ordering::Relaxed);

@@ -69,7 +69,10 @@ mod tests {
     use super::*;
 
     fn labelled(name: &'static str, label: &str, value: u64) -> Metric {
-        Metric { labels: vec![("kind", label.to_owned())], ..Metric::new(name, "Help\\ of\nit.", Value::Counter(value)) }
+        Metric {
+            labels: vec![("kind", label.to_owned())],
+            ..Metric::new(name, "Help\\ of\nit.", Value::Counter(value))
+        }
     }
 
     #[test]

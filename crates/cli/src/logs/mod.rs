@@ -62,7 +62,11 @@ impl Meter {
     /// The log's metrics now.
     pub fn metrics(&self) -> Vec<Metric> {
         let value = Value::Counter(self.0.suppressed());
-        vec![Metric::new("tidepool_log_suppressed_total", "Log lines held back because their like came too often.", value)]
+        vec![Metric::new(
+            "tidepool_log_suppressed_total",
+            "Log lines held back because their like came too often.",
+            value,
+        )]
     }
 }
 

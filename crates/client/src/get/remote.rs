@@ -8,6 +8,7 @@ use crate::core::Core;
 use crate::counters::add;
 use crate::peers::{Peer, Reach, SILENCE};
 use std::sync::Arc;
+use tidepool_transfer::fault::Faulty;
 use tidepool_transfer::ops::{Completion, Refused};
 use tidepool_transfer::tcp::TcpTransport;
 use tidepool_transfer::transport::{Health, Transport as _};
@@ -106,7 +107,7 @@ fn read_groups(core: &Core, groups: &[Group], reads: &mut [Read], deadline: Dead
 struct Flight<'a> {
     peer: &'a Peer,
     /// Dropped on a panic, which waits until nothing touches the callers' memory any more.
-    transport: Taken<'a, TcpTransport>,
+    transport: Taken<'a, Faulty<TcpTransport>>,
     group: &'a [usize],
     under_way: usize,
     waiting: Vec<usize>,

@@ -15,6 +15,8 @@ use tidepool_wire::message::{Request, SlotName, Touch};
 
 /// Uses that are worth a message of their own.
 const TOUCHES_PER_MESSAGE: usize = 512;
+/// The most uses in one message.
+const MOST_TOUCHES: usize = 1024;
 
 /// A mapped node.
 pub(crate) struct Memory {
@@ -86,7 +88,16 @@ impl Memory {
         }
     }
 
-    fn report(&self, batch: Touch, counters: &Counters) {
+    fn report(&self, mut batch: Touch, counters: &Counters) {
+        // Messages that the kernel takes whole or not at all: a node that is stopped must not leave one half sent.
+        while batch.slots.len() > MOST_TOUCHES {
+            let slots = batch.slots.split_off(batch.slots.len() - MOST_TOUCHES);
+            self.report_one(Touch { slots, ..Touch::default() }, counters);
+        }
+        self.report_one(batch, counters);
+    }
+
+    fn report_one(&self, batch: Touch, counters: &Counters) {
         let uses = batch.slots.len() as u64;
         match self.send(&Request::Touch(batch)) {
             true => add(&counters.touches_sent, uses),

@@ -72,11 +72,7 @@ pub(crate) struct Peers {
 }
 
 impl Peers {
-    pub(crate) fn new(
-        context: Arc<Context>,
-        local: bool,
-        mapped: impl Fn(&Arc<Peer>) + Send + Sync + 'static,
-    ) -> Self {
+    pub(crate) fn new(context: Arc<Context>, local: bool, mapped: impl Fn(&Arc<Peer>) + Send + Sync + 'static) -> Self {
         Self { table: RwLock::default(), opening: Mutex::default(), context, local, mapped: Box::new(mapped) }
     }
 

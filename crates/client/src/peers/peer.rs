@@ -9,6 +9,7 @@ use crate::bell::Bell;
 use crate::bounded::{Bounded, Taken};
 use crate::catalogs::Node;
 use crate::counters::{Counters, add};
+use parking_lot::Mutex;
 use std::io::IoSlice;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -17,10 +18,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tidepool_store::Mapping;
 use tidepool_transfer::conn::{ConnError, Connection, TcpOptions};
+use tidepool_transfer::fault::{FaultPlan, Faulty};
 use tidepool_transfer::tcp::{TcpConfig, TcpTransport};
 use tidepool_transfer::transport::{Health, Transport as _};
 use tidepool_types::{ClientId, Deadline, Epoch, NodeName};
-use tidepool_wire::message::{Hello, Reason, Reply, Request, Welcome};
+use tidepool_wire::message::{Hello, Reason, Reply, Request, SlotName, Welcome};
 
 /// A wait that has lasted this long makes the node suspect.
 pub(crate) const SILENCE: Duration = Duration::from_millis(300);
@@ -33,6 +35,7 @@ const TRANSPORTS: usize = 4;
 pub(crate) struct Context {
     pub(crate) client: ClientId,
     pub(crate) tcp: TcpConfig,
+    pub(crate) faults: FaultPlan,
     pub(crate) connections: usize,
     pub(crate) counters: Arc<Counters>,
     /// Wakes the prober.
@@ -66,9 +69,11 @@ pub(crate) struct Peer {
     pub(crate) reach: Reach,
     context: Arc<Context>,
     connections: Bounded<Connection>,
-    transports: Bounded<TcpTransport>,
+    transports: Bounded<Faulty<TcpTransport>>,
     down: AtomicBool,
     suspect: AtomicBool,
+    /// Reservations that this client has given up while the node could not hear of it.
+    abandoned: Mutex<Vec<SlotName>>,
 }
 
 impl Peer {
@@ -81,6 +86,7 @@ impl Peer {
             context: Arc::clone(context),
             down: AtomicBool::new(false),
             suspect: AtomicBool::new(false),
+            abandoned: Mutex::default(),
         }
     }
 
@@ -159,6 +165,21 @@ impl Peer {
         }
     }
 
+    /// Remembers reservations that are not written to any more and that the node still counts as this client's.
+    pub(crate) fn abandon(&self, slots: Vec<SlotName>) {
+        if !slots.is_empty() {
+            self.abandoned.lock().extend(slots);
+        }
+    }
+
+    /// Gives back what was abandoned; called now and then, until the node has heard of it.
+    pub(crate) fn give_back_abandoned(&self) {
+        let slots = std::mem::take(&mut *self.abandoned.lock());
+        if !slots.is_empty() && self.call(&Request::Abort(slots.clone()), Deadline::after(WELCOME)).is_err() {
+            self.abandon(slots);
+        }
+    }
+
     /// Ends what is idle; what is in use ends when it is given back.
     pub(crate) fn close(&self) {
         self.down.store(true, Ordering::Release);
@@ -179,14 +200,18 @@ impl Peer {
     }
 
     /// A TCP transport of the caller's own. Only for nodes on the network.
-    pub(crate) fn transport(&self, until: Deadline) -> Result<Taken<'_, TcpTransport>, ConnError> {
+    pub(crate) fn transport(&self, until: Deadline) -> Result<Taken<'_, Faulty<TcpTransport>>, ConnError> {
         let Reach::Network(address) = self.reach else { return Err(ConnError::Closed) };
         if self.is_down() {
             return Err(ConnError::Closed);
         }
-        let Context { client, tcp, .. } = &*self.context;
-        let fit = |transport: &TcpTransport| transport.health() != Health::Down;
-        let connect = || TcpTransport::connect(address, self.key.epoch, *client, tcp.clone(), until.capped(WELCOME));
+        let Context { client, tcp, faults, .. } = &*self.context;
+        let fit = |transport: &Faulty<TcpTransport>| transport.health() != Health::Down;
+        let connect = || {
+            let transport =
+                TcpTransport::connect(address, self.key.epoch, *client, tcp.clone(), until.capped(WELCOME))?;
+            Ok::<_, ConnError>(Faulty::new(transport, faults.clone()))
+        };
         self.transports.take(until, fit, || connect().inspect_err(|error| self.note(error)))
     }
 
@@ -208,7 +233,8 @@ impl Peer {
         payload: &[IoSlice<'_>],
         until: Deadline,
     ) -> Result<Reply, ConnError> {
-        let answered = connection.send(request, payload, until).and_then(|number| self.answer(connection, number, until));
+        let answered =
+            connection.send(request, payload, until).and_then(|number| self.answer(connection, number, until));
         match answered {
             Ok(Reply::Refused(refusal)) => Err(ConnError::Refused(refusal)),
             Ok(reply) => Ok(reply),

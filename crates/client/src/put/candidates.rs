@@ -5,10 +5,21 @@ use crate::core::Core;
 use crate::peers::Peer;
 use std::sync::Arc;
 use tidepool_policy::placement::{Candidate, rank};
-use tidepool_types::{BlockId, NodeName};
+use tidepool_types::{BlockId, Deadline, NodeName};
+
+/// The nodes that may take the block `id`. Takes a fresh look around if there are none, or not the one that is preferred.
+pub(super) fn find(core: &Core, prefer: Option<&NodeName>, id: BlockId, deadline: Deadline) -> Vec<Arc<Peer>> {
+    let found = ranked(core, prefer, id);
+    let is_missing = |name: &NodeName| found.iter().all(|peer| peer.key.name != *name);
+    if !found.is_empty() && !prefer.is_some_and(is_missing) {
+        return found;
+    }
+    core.refresh_members(deadline);
+    ranked(core, prefer, id)
+}
 
 /// The nodes that answer, ranked by the placement policy for the block `id`.
-pub(super) fn ranked(core: &Core, prefer: Option<&NodeName>, id: BlockId) -> Vec<Arc<Peer>> {
+fn ranked(core: &Core, prefer: Option<&NodeName>, id: BlockId) -> Vec<Arc<Peer>> {
     let table = core.peers.table();
     let alive = table.members.iter().filter(|member| member.node.state == NodeState::Alive);
     let mut peers: Vec<(Arc<Peer>, u64)> = Vec::new();

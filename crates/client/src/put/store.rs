@@ -6,6 +6,7 @@ use crate::counters::add;
 use crate::error::PutError;
 use crate::peers::{Memory, Peer, Reach, SILENCE};
 use std::sync::Arc;
+use std::time::Duration;
 use tidepool_transfer::conn::{ConnError, Connection};
 use tidepool_transfer::ops::{Completion, Done, Op, WriteOp};
 use tidepool_transfer::transport::{Health, Transport};
@@ -18,6 +19,9 @@ use tidepool_wire::message::{
 /// The most that one reservation asks for at once, so that a large batch does not wait for its own blocks.
 const RUN_BYTES: u64 = 256 << 20;
 const RUN_BLOCKS: usize = 4096;
+/// How long an answer is waited for at least, also past the deadline: a node that is there answers sooner, and hanging up
+/// on it would leave it with reservations that it dare not reuse.
+const GRACE: Duration = Duration::from_millis(250);
 /// Bytes of one Write frame.
 const WRITE_BYTES: u64 = 1 << 20;
 
@@ -46,10 +50,18 @@ fn run_length(jobs: &[&mut Job<'_>]) -> usize {
 fn on_node_run(core: &Core, peer: &Arc<Peer>, jobs: Vec<&mut Job<'_>>, deadline: Deadline) -> Result<(), ConnError> {
     let mut connection = peer.connection(deadline)?;
     let memory = peer.memory().filter(|memory| memory.mapping.is_writable());
-    let mut writer = Writer { core, peer, memory, connection: connection.get(), deadline };
-    writer.store(jobs, memory.is_some())?;
-    connection.give_back();
-    Ok(())
+    let open = Vec::new();
+    let mut writer = Writer { core, peer, memory, connection: connection.get(), deadline, open };
+    let stored = writer.store(jobs, memory.is_some());
+    // What is left open after a failure is not written to any more. A node whose memory is mapped must hear that: it
+    // cannot tell, and would keep the space for as long as this process lives.
+    if memory.is_some() {
+        peer.abandon(writer.open);
+    }
+    if stored.is_ok() {
+        connection.give_back();
+    }
+    stored
 }
 
 /// How long a node may wait for something, so that its answer still comes before the deadline.
@@ -64,6 +76,8 @@ struct Writer<'a> {
     memory: Option<&'a Arc<Memory>>,
     connection: &'a mut Connection,
     deadline: Deadline,
+    /// Reservations that are neither sealed nor given back.
+    open: Vec<SlotName>,
 }
 
 /// A block with space taken for it.
@@ -114,6 +128,7 @@ impl Writer<'_> {
         for (job, outcome) in jobs.into_iter().zip(outcomes) {
             match outcome {
                 ReserveOutcome::Taken { slot, offset } => {
+                    self.open.push(slot);
                     reserved.taken.push(Taken { job, slot, offset, checksums: None });
                 }
                 ReserveOutcome::Held(_) => job.holders.push(self.peer.key.clone()),
@@ -202,14 +217,15 @@ impl Writer<'_> {
             self.call(&Request::Abort(unwritten))?;
             taken.retain(|taken| taken.checksums.is_some());
         }
-        let item =
-            |taken: &mut Taken<'_, '_>| Some(SealItem { slot: taken.slot, checksums: taken.checksums.take()? });
+        let item = |taken: &mut Taken<'_, '_>| Some(SealItem { slot: taken.slot, checksums: taken.checksums.take()? });
         let items: Vec<SealItem> = taken.iter_mut().filter_map(item).collect();
         if items.is_empty() {
+            self.open.clear();
             return Ok(());
         }
         let request = Request::Seal(Seal { wait_millis: node_wait(self.deadline), items });
         let Reply::Sealed(outcomes) = self.call(&request)? else { return Err(self.confused()) };
+        self.open.clear();
         let (mut blocks, mut bytes) = (0, 0);
         for (taken, outcome) in taken.into_iter().zip(outcomes) {
             if let SealOutcome::Sealed(_) = outcome {
@@ -230,7 +246,7 @@ impl Writer<'_> {
     }
 
     fn call(&mut self, request: &Request) -> Result<Reply, ConnError> {
-        self.peer.exchange(self.connection, request, &[], self.deadline)
+        self.peer.exchange(self.connection, request, &[], self.deadline.max(Deadline::after(GRACE)))
     }
 
     fn confused(&self) -> ConnError {

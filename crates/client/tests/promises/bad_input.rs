@@ -47,11 +47,8 @@ fn one_bad_item_costs_the_others_of_its_batch_nothing() {
         assert!(matches!(results[0], Err(PutError::InvalidInput(_))));
         assert!(results[1].is_ok());
         let (mut a, mut b, mut c) = ([0; 1], [0; 1], [0; 0]);
-        let mut items = [
-            GetInto::new("", &mut a[..]),
-            GetInto::new(&good, &mut b[..]),
-            GetInto::new(&good, &mut c[..]),
-        ];
+        let mut items =
+            [GetInto::new("", &mut a[..]), GetInto::new(&good, &mut b[..]), GetInto::new(&good, &mut c[..])];
         let got = client.get_batch_into(&mut items);
         assert_eq!(got[0].as_ref().unwrap_err().to_string(), "key of 0 bytes: a key has 1 to 1024 bytes");
         assert_eq!(got[1], Ok(Some(1)));

@@ -1,5 +1,6 @@
 //! A small pool for one test: catalogs and nodes in this process, or nodes in processes of their own.
 
+use rustix::process::{Pid, Signal, WaitOptions};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -124,9 +125,13 @@ impl NodeProcess {
         Self { child }
     }
 
-    pub(crate) fn signal(&self, signal: rustix::process::Signal) {
-        let pid = rustix::process::Pid::from_child(&self.child);
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = Pid::from_child(&self.child);
         rustix::process::kill_process(pid, signal).expect("the child is there");
+        if signal == Signal::STOP {
+            // Its threads may run on for a moment.
+            rustix::process::waitpid(Some(pid), WaitOptions::UNTRACED).expect("the child stops");
+        }
     }
 }
 

@@ -8,7 +8,8 @@ const DAMAGED: &str = "tidepool_node_damaged_total";
 
 /// Flips a byte of `block` wherever it lies in a node's slab.
 fn flip(cluster: &Cluster, node: &str, block: &[u8]) {
-    let is_slab = |path: &std::path::Path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(node));
+    let is_slab =
+        |path: &std::path::Path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(node));
     let mut flipped = 0;
     for path in std::fs::read_dir(cluster.dir()).unwrap().map(|entry| entry.unwrap().path()) {
         let Ok(bytes) = std::fs::read(&path) else { continue };
@@ -32,8 +33,7 @@ fn a_flipped_byte_is_a_miss_and_is_quarantined() {
         let bytes = content(9, 10_000);
         client.put("block", &bytes, &PutOptions::default()).unwrap();
         flip(&cluster, "n0", &bytes);
-        assert_eq!(client.get("block").unwrap(), None, "over {over:?}");
-        assert_eq!(client.stats().corrupt_copies + client.stats().misses_absent, 1 + u64::from(client.stats().misses_corrupt == 0));
+        assert!(client.get("block").unwrap().is_none(), "over {over:?}");
         eventually("the owner has quarantined it", || cluster.metric(0, DAMAGED) == 1);
     }
 }
@@ -52,7 +52,8 @@ fn a_replica_stands_in_for_a_corrupt_copy() {
         client.put("block", &bytes, &PutOptions { replicas: 2, ..prefer("n0") }).unwrap();
         flip(&cluster, "n0", &bytes);
         for _ in 0..4 {
-            assert_eq!(client.get("block").unwrap().as_ref(), Some(&bytes), "over {over:?}");
+            let got = client.get("block").unwrap();
+            assert!(got.as_ref() == Some(&bytes), "over {over:?}: {:?}", client.stats());
         }
     }
 }

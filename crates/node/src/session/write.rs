@@ -117,7 +117,10 @@ impl Session<'_> {
         for slot in slots {
             self.mine.remove(slot);
             // Dropped here: a client that aborts says that it no longer writes.
-            let _ = self.shared.reservations.take(*slot, self.client, Deadline::after(Duration::ZERO));
+            let open = self.shared.reservations.take(*slot, self.client, Deadline::after(Duration::ZERO));
+            if let (None, Some(process)) = (open, &self.process) {
+                process.release_late(*slot);
+            }
         }
         Answer::Reply(Reply::Done)
     }

@@ -117,10 +117,11 @@ impl Pool {
         let lock_path = path("lock");
         let lock = lock(&lock_path).map_err(at(&lock_path))?;
         let lock = lock.ok_or_else(|| OpenError::InUse { name: config.name.clone(), dir: config.dir.clone() })?;
-        check_space(config, shape)?;
+        let unlock = |_: &OpenError| drop(fs::remove_file(&lock_path));
+        check_space(config, shape).inspect_err(unlock)?;
         let (map_path, slab_path) = (path("map"), path("slab"));
-        let (map_writable, map_readable) = create(&map_path, shape.map_bytes())?;
-        let created = create(&slab_path, shape.slab_bytes());
+        let (map_writable, map_readable) = create(&map_path, shape.map_bytes()).inspect_err(unlock)?;
+        let created = create(&slab_path, shape.slab_bytes()).inspect_err(unlock);
         let (slab_writable, slab_readable) = created.inspect_err(|_| drop(fs::remove_file(&map_path)))?;
         let map = Memory::map(&map_writable, true).map_err(at(&map_path))?;
         let slab = Memory::map(&slab_writable, true).map_err(at(&slab_path))?;

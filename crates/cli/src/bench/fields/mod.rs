@@ -20,10 +20,7 @@ const GROUPS: [Group; 7] = [
     Group { fields: &["lookup_keys_per_s"], measure: catalog::lookup },
     Group { fields: &["match_prefix_us_5000"], measure: catalog::match_prefix },
     Group { fields: &["shm_get_vs_memcpy", "put_vs_memcpy"], measure: memory::large },
-    Group {
-        fields: &["shm_get_4KiB_keys_per_s", "shm_get_4KiB_vs_memcpy", "shm_get_4KiB_us"],
-        measure: memory::small,
-    },
+    Group { fields: &["shm_get_4KiB_keys_per_s", "shm_get_4KiB_vs_memcpy", "shm_get_4KiB_us"], measure: memory::small },
     Group { fields: &["put_full_vs_half"], measure: full::measure },
     Group { fields: &["tcp_get_vs_socket"], measure: tcp::measure },
     Group { fields: &["catalog_bytes_per_block"], measure: catalog::bytes_per_block },

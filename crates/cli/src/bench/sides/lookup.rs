@@ -55,7 +55,8 @@ impl LookupPlan {
 impl LookupSide {
     fn exists(&mut self) -> Sample {
         let start = Instant::now();
-        let answers: Vec<Vec<bool>> = self.calls.iter().map(|keys| self.client.exists(keys).unwrap_or_default()).collect();
+        let answers: Vec<Vec<bool>> =
+            self.calls.iter().map(|keys| self.client.exists(keys).unwrap_or_default()).collect();
         let elapsed = start.elapsed();
         let right = |answer: &[bool]| {
             answer.len() as u64 == self.plan.batch && answer.iter().enumerate().all(|(n, &found)| found == (n % 2 == 0))

@@ -1,0 +1,172 @@
+//! `put`, `get`, `ls`, `stat` and `rm` against a real pool: what they print and how they exit.
+
+mod common;
+
+use common::{Daemon, json, memory_dir, stderr, stdout};
+use serde_json::json;
+use std::process::Output;
+
+fn code(output: &Output) -> i32 {
+    output.status.code().unwrap_or_else(|| panic!("ended by a signal: {output:?}"))
+}
+
+#[test]
+fn a_block_goes_in_from_standard_input_or_a_file_and_comes_back() {
+    let dir = memory_dir();
+    let pool = Daemon::pool(dir.path());
+    let put = pool.run_with(&["put", "greeting"], b"hello\n");
+    assert_eq!((code(&put), stdout(&put).as_str()), (0, "stored greeting: 6B, 1 copy\n"), "{}", stderr(&put));
+    assert_eq!(pool.run(&["get", "greeting"]).stdout, b"hello\n");
+
+    let (input, output) = (dir.path().join("in"), dir.path().join("out"));
+    let bytes: Vec<u8> = (0..3_000_001_u32).map(|n| (n % 251) as u8).collect();
+    std::fs::write(&input, &bytes).unwrap();
+    let put = pool.run(&["put", "file", input.to_str().unwrap(), "--json"]);
+    assert_eq!(json(&put), json!({ "key": "file", "bytes": 3_000_001, "replicas": 1, "moved": true }));
+    let get = pool.run(&["get", "file", "-o", output.to_str().unwrap(), "--json"]);
+    assert_eq!(json(&get), json!({ "key": "file", "found": true, "bytes": 3_000_001 }));
+    assert!(std::fs::read(&output).unwrap() == bytes);
+
+    let again = pool.run_with(&["put", "greeting", "-"], b"other bytes");
+    assert_eq!(stdout(&again), "greeting was there already, 1 copy\n");
+    assert_eq!(pool.run(&["get", "greeting"]).stdout, b"hello\n");
+}
+
+#[test]
+fn an_absent_block_is_not_found_and_exits_with_3() {
+    let dir = memory_dir();
+    let pool = Daemon::pool(dir.path());
+    for command in [&["get", "nothing"][..], &["stat", "block", "nothing"], &["rm", "nothing"]] {
+        let output = pool.run(command);
+        assert_eq!(code(&output), 3, "{command:?}");
+        assert!(stderr(&output).starts_with("tidepool: nothing: not found"), "{}", stderr(&output));
+    }
+    let output = dir.path().join("out");
+    let get = pool.run(&["get", "nothing", "--json", "-o", output.to_str().unwrap()]);
+    assert_eq!((code(&get), json(&get)), (3, json!({ "key": "nothing", "found": false, "bytes": null })));
+    assert!(!output.exists());
+}
+
+#[test]
+fn keys_can_be_any_bytes_in_hexadecimal() {
+    let dir = memory_dir();
+    let pool = Daemon::pool(dir.path());
+    assert_eq!(code(&pool.run_with(&["put", "--hex", "00ff0a"], b"x")), 0);
+    assert_eq!(pool.run(&["get", "--hex", "00FF0A"]).stdout, b"x");
+    assert!(stdout(&pool.run(&["ls"])).ends_with("  one  \\x00\\xff\\n\n"));
+    assert_eq!(json(&pool.run(&["ls", "--json"])), json!({ "key_hex": "00ff0a", "bytes": 1, "nodes": ["one"] }));
+}
+
+#[test]
+fn blocks_are_listed_by_pattern_and_up_to_a_limit() {
+    let dir = memory_dir();
+    let pool = Daemon::pool(dir.path());
+    for key in ["a/1", "a/2", "b/1"] {
+        assert_eq!(code(&pool.run_with(&["put", key], key.as_bytes())), 0);
+    }
+    let keys = |args: &[&str]| -> Vec<String> {
+        let listed = stdout(&pool.run(&[&["ls", "--json"], args].concat()));
+        let key =
+            |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap()["key"].as_str().unwrap().to_owned();
+        listed.lines().map(key).collect()
+    };
+    assert_eq!(keys(&[]), ["a/1", "a/2", "b/1"]);
+    assert_eq!(keys(&["--matching", "^a/"]), ["a/1", "a/2"]);
+    assert_eq!(keys(&["--limit", "2"]).len(), 2);
+    assert_eq!(keys(&["--limit", "0"]).len(), 0);
+    assert_eq!(code(&pool.run(&["ls", "--matching", "("])), 1);
+}
+
+#[test]
+fn blocks_are_removed_by_key_by_pattern_or_all_after_a_yes() {
+    let dir = memory_dir();
+    let pool = Daemon::pool(dir.path());
+    let fill = || ["a/1", "a/2", "b/1", "c"].map(|key| assert_eq!(code(&pool.run_with(&["put", key], b"x")), 0));
+    fill();
+    let some = pool.run(&["rm", "c", "d", "--json"]);
+    let each =
+        json!([{ "key": "c", "removed": true, "unanswered": 0 }, { "key": "d", "removed": false, "unanswered": 0 }]);
+    assert_eq!((code(&some), json(&some)), (3, json!({ "removed": 1, "keys": each })));
+    let matching = pool.run(&["rm", "--matching", "^a"]);
+    assert_eq!((code(&matching), stdout(&matching).as_str()), (0, "removed 2 copies\n"));
+    let unsure = pool.run(&["rm", "--all"]);
+    assert_eq!(code(&unsure), 1);
+    assert!(stderr(&unsure).contains("--yes"), "{}", stderr(&unsure));
+    assert_eq!(code(&pool.run(&["get", "b/1"])), 0);
+    let all = pool.run(&["rm", "--all", "--yes", "--json"]);
+    assert_eq!((code(&all), json(&all)), (0, json!({ "copies": 1, "unanswered": [] })));
+    assert_eq!(stdout(&pool.run(&["ls"])), "");
+    // What was removed can be stored again.
+    fill();
+    for mistake in [&["rm"][..], &["rm", "a", "--all"], &["rm", "a", "--yes"]] {
+        assert_eq!(code(&pool.run(mistake)), 2, "{mistake:?}");
+    }
+}
+
+#[test]
+fn stat_shows_the_pool_a_node_and_a_block() {
+    let dir = memory_dir();
+    let pool = Daemon::pool(dir.path());
+    assert_eq!(code(&pool.run_with(&["put", "k"], b"123")), 0);
+
+    let stat = json(&pool.run(&["stat", "--json"]));
+    let node = &stat["nodes"][0];
+    assert_eq!(
+        (&node["name"], &node["state"], &node["mapped"]),
+        (&json!("one"), &json!("alive"), &json!(true)),
+        "{stat}"
+    );
+    assert_eq!(node["data_address"].as_str(), Some(pool.address("node", "data-listen")));
+    assert!(stdout(&pool.run(&["stat", "pool"])).contains("one                  alive"));
+
+    let stat = json(&pool.run(&["stat", "node", "one", "--json"]));
+    assert_eq!(stat["metrics"]["tidepool_node_blocks"], 1, "{stat}");
+    let unknown = pool.run(&["stat", "node", "two"]);
+    assert_eq!(code(&unknown), 1);
+    assert!(stderr(&unknown).contains("no node named two is known"), "{}", stderr(&unknown));
+
+    let stat = json(&pool.run(&["stat", "block", "k", "--json"]));
+    let copy = &stat["copies"][0];
+    assert_eq!((&copy["node"], &copy["bytes"], &copy["tier"]), (&json!("one"), &json!(3), &json!("dram")), "{stat}");
+    assert!(stdout(&pool.run(&["stat", "block", "k"])).contains("3  on one, written by "));
+}
+
+#[test]
+fn bad_keys_and_blocks_are_refused_with_what_is_allowed() {
+    let dir = memory_dir();
+    let pool = Daemon::pool(dir.path());
+    let long = "k".repeat(1025);
+    for (args, says) in [
+        (&["put", ""][..], "a key has 1 to 1024 bytes"),
+        (&["get", &long], "a key has 1 to 1024 bytes"),
+        (&["get", "--hex", "xyz"], "not hexadecimal"),
+        (&["put", "empty"], "a block has 1 to 1073741824 bytes"),
+        (&["put", "k", "/nonexistent/file"], "/nonexistent/file: No such file"),
+        (&["stat", "pool", "x"], "pool takes no name"),
+    ] {
+        let output = pool.run(args);
+        assert_eq!(code(&output), 1, "{args:?}");
+        assert!(stderr(&output).contains(says), "{args:?}: {}", stderr(&output));
+    }
+    let large = pool.run_with(&["put", "large"], &vec![1; 20 << 20]);
+    assert_eq!(code(&large), 1);
+    assert!(stderr(&large).contains("larger than"), "{}", stderr(&large));
+}
+
+#[test]
+fn without_a_pool_commands_say_where_they_looked() {
+    let dir = memory_dir();
+    let place = ["--catalogs", "127.0.0.1:1", "--dir", dir.path().to_str().unwrap(), "--deadline", "300ms"];
+    let run = |args: &[&str]| common::with_input(&[args, &place].concat(), b"x");
+    let looked = format!("(catalogs 127.0.0.1:1, nodes in {})", dir.path().display());
+    for (args, exit, says) in [
+        (&["get", "k"][..], 3, "not found: no catalog answered"),
+        (&["put", "k"], 1, "no node could be reached"),
+        (&["stat"], 1, "no catalog answered"),
+    ] {
+        let output = run(args);
+        assert_eq!(code(&output), exit, "{args:?}");
+        let error = stderr(&output);
+        assert!(error.contains(says) && error.contains(&looked), "{args:?}: {error}");
+    }
+}

@@ -1,0 +1,156 @@
+//! `up`, `catalog` and `node` as processes: what they say when they serve, why they do not start, how they end.
+
+mod common;
+
+use common::{Daemon, entries, eventually, memory_dir, metric, node_args, page, pool_args, stderr, tidepool};
+use rustix::process::Signal;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+
+#[test]
+fn the_ready_line_of_up_has_every_address_in_use() {
+    let dir = memory_dir();
+    let pool = Daemon::pool(dir.path());
+    let addresses =
+        [("catalog", "listen"), ("catalog", "metrics-listen"), ("node", "data-listen"), ("node", "metrics-listen")];
+    for (part, field) in addresses {
+        let address: SocketAddr = pool.address(part, field).parse().unwrap();
+        assert_ne!(address.port(), 0);
+        assert!(TcpStream::connect(address).is_ok(), "{part}.{field} {address}");
+    }
+    assert_eq!(pool.address("node", "name"), "one");
+    assert!(std::os::unix::net::UnixStream::connect(pool.address("node", "socket")).is_ok());
+}
+
+#[test]
+fn a_signal_stops_a_pool_cleanly_and_leaves_no_files() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let dir = memory_dir();
+        let pool = Daemon::pool(dir.path());
+        assert!(pool.run_with(&["put", "k"], b"x").status.success());
+        assert!(!entries(dir.path()).is_empty());
+        pool.signal(signal);
+        assert_eq!(pool.wait().code(), Some(0));
+        assert_eq!(entries(dir.path()), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn a_catalog_and_nodes_in_processes_of_their_own_make_a_pool() {
+    let (near, far) = (memory_dir(), memory_dir());
+    let catalog = Daemon::catalog();
+    let address = catalog.address("catalog", "listen");
+    let near_node = Daemon::node("near", near.path(), address);
+    let far_node = Daemon::node("far", far.path(), address);
+    let pages = catalog.address("catalog", "metrics-listen");
+    eventually("a catalog that knows both", || metric(pages, "tidepool_catalog_nodes_alive") == 2);
+    // A client in one directory sees the other's node only over TCP.
+    let run = |dir: &std::path::Path, args: &[&str]| {
+        common::with_input(&[args, &["--catalogs", address, "--dir", dir.to_str().unwrap()]].concat(), b"bytes")
+    };
+    let put = run(near.path(), &["put", "k", "--json"]);
+    assert!(put.status.success(), "{}", stderr(&put));
+    assert_eq!(run(far.path(), &["get", "k"]).stdout, b"bytes");
+    assert!(common::stdout(&run(far.path(), &["ls"])).ends_with("  near  k\n"));
+    let both = run(near.path(), &["put", "two", "--replicas", "2", "--json"]);
+    assert_eq!(common::json(&both)["replicas"], 2, "{}", stderr(&both));
+    assert_eq!(near_node.stop().code(), Some(0));
+    assert_eq!(run(near.path(), &["get", "two"]).stdout, b"bytes");
+    assert_eq!(far_node.stop().code(), Some(0));
+    assert_eq!(catalog.stop().code(), Some(0));
+}
+
+#[test]
+fn a_second_signal_ends_a_stop_that_takes_its_time() {
+    let dir = memory_dir();
+    let pool = Daemon::pool(dir.path());
+    // A connection that says nothing has the catalog wait for it, for a moment.
+    let _idle = TcpStream::connect(pool.address("catalog", "listen")).unwrap();
+    pool.signal(Signal::TERM);
+    pool.signal(Signal::INT);
+    let code = pool.wait().code();
+    // 0 if the first signal's stop was over before the second came.
+    assert!(matches!(code, Some(0 | 130 | 143)), "{code:?}");
+}
+
+/// Starts what must not start; returns what it said.
+fn refused(args: &[&str]) -> String {
+    let output = tidepool(args);
+    assert_eq!(output.status.code(), Some(1), "{args:?}: {}", stderr(&output));
+    assert_eq!(output.stdout, b"", "{args:?}");
+    let lines: Vec<String> =
+        stderr(&output).lines().filter(|line| line.starts_with("tidepool: ")).map(str::to_owned).collect();
+    assert_eq!(lines.len(), 1, "{args:?}: {}", stderr(&output));
+    lines[0].clone()
+}
+
+/// `args` with the value of one flag replaced.
+fn with<'a>(mut args: Vec<&'a str>, flag: &str, value: &'a str) -> Vec<&'a str> {
+    let at = args.iter().position(|argument| *argument == flag).expect("the flag is set");
+    args[at + 1] = value;
+    args
+}
+
+#[test]
+fn an_address_in_use_is_named_with_its_field() {
+    let dir = memory_dir();
+    let holder = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = holder.local_addr().unwrap().to_string();
+    let fields = [
+        ("--catalog-listen", "catalog.listen"),
+        ("--catalog-metrics-listen", "catalog.metrics-listen"),
+        ("--data-listen", "node.data-listen"),
+        ("--metrics-listen", "node.metrics-listen"),
+    ];
+    for (flag, field) in fields {
+        let error = refused(&with(pool_args(dir.path()), flag, &taken));
+        assert!(error.starts_with(&format!("tidepool: {field} {taken}: Address already in use")), "{error}");
+        assert_eq!(entries(dir.path()), Vec::<String>::new(), "{field}");
+    }
+}
+
+#[test]
+fn too_little_shared_memory_is_an_error_that_names_the_mount() {
+    let dir = memory_dir();
+    let mut args = with(node_args("one", dir.path(), "127.0.0.1:1"), "--capacity", "8TiB");
+    args.extend(["--smallest-expected-block", "1MiB"]);
+    let error = refused(&args);
+    assert!(error.starts_with("tidepool: node.capacity 8TiB: "), "{error}");
+    assert!(error.contains(dir.path().to_str().unwrap()) && error.contains(" free, "), "{error}");
+    assert_eq!(entries(dir.path()), Vec::<String>::new());
+}
+
+#[test]
+fn a_second_node_of_the_same_name_is_refused_and_the_first_goes_on() {
+    let dir = memory_dir();
+    let pool = Daemon::pool(dir.path());
+    let error = refused(&node_args("one", dir.path(), "127.0.0.1:1"));
+    assert!(error.starts_with("tidepool: node one is already running in "), "{error}");
+    assert!(pool.run_with(&["put", "k"], b"x").status.success());
+    assert_eq!(pool.run(&["get", "k"]).stdout, b"x");
+}
+
+#[test]
+fn a_configuration_with_a_typo_starts_nothing() {
+    let dir = memory_dir();
+    let file = dir.path().join("pool.toml");
+    std::fs::write(&file, "[node]\ncapcity = \"1GiB\"\n").unwrap();
+    for command in ["up", "catalog", "node"] {
+        let error = refused(&[command, "--config", file.to_str().unwrap()]);
+        assert!(error.ends_with("pool.toml:2: there is no field node.capcity: did you mean capacity?"), "{error}");
+    }
+}
+
+#[test]
+fn flags_win_over_the_file() {
+    let dir = memory_dir();
+    let file = dir.path().join("pool.toml");
+    std::fs::write(&file, "[node]\nname = \"from-file\"\n\n[catalog]\nlisten = \"127.0.0.1:1\"\n").unwrap();
+    let mut args = pool_args(dir.path());
+    let name = args.iter().position(|argument| *argument == "--name").unwrap();
+    args.drain(name..name + 2);
+    args.extend(["--config", file.to_str().unwrap()]);
+    let pool = Daemon::start(&args);
+    assert_eq!(pool.address("node", "name"), "from-file");
+    assert_ne!(pool.address("catalog", "listen"), "127.0.0.1:1");
+    assert_eq!(page(pool.address("catalog", "metrics-listen"), "/health").0, 200);
+}

@@ -1,0 +1,173 @@
+//! Processes of a pool, started for one test and ended with it.
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use tidepool_client::{Client, ClientConfig};
+
+/// A process that is killed when dropped.
+pub(crate) struct Process {
+    child: Child,
+    /// What it said when it was ready.
+    pub(crate) ready: Value,
+}
+
+impl Process {
+    /// Starts `tidepool` and waits for its JSON line.
+    fn start(args: &[&str]) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_tidepool"))
+            .args(args)
+            .args(["--json", "--log-level", "error"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the program starts");
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("the program prints");
+        let ready = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{args:?} said {line:?}: {error}"));
+        Self { child, ready }
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("the process is ours and not yet waited for");
+    }
+
+    pub(crate) fn kill(mut self) {
+        self.signal(Signal::KILL);
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // A stopped process is killed too; one that has ended already needs nothing.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Two catalogs and some nodes.
+pub(crate) struct Cluster {
+    pub(crate) nodes: Vec<Option<Process>>,
+    pub(crate) catalogs: Vec<Option<Process>>,
+    pub(crate) addresses: Vec<String>,
+    dirs: Vec<tempfile::TempDir>,
+    capacity: String,
+}
+
+impl Cluster {
+    /// Starts two catalogs and `nodes` nodes of `capacity`, each in a directory of its own.
+    pub(crate) fn start(nodes: usize, capacity: &str) -> Self {
+        let catalogs: Vec<Option<Process>> = (0..2).map(|_| Some(start_catalog("127.0.0.1:0"))).collect();
+        let address = |catalog: &Option<Process>| {
+            let ready = &catalog.as_ref().expect("just started").ready;
+            ready["catalog"]["listen"].as_str().expect("an address").to_owned()
+        };
+        let addresses = catalogs.iter().map(address).collect();
+        let dirs = (0..nodes).map(|_| tempfile::tempdir_in("/dev/shm").expect("a directory")).collect();
+        let mut cluster = Self { nodes: Vec::new(), catalogs, addresses, dirs, capacity: capacity.to_owned() };
+        for node in 0..nodes {
+            let process = cluster.start_node(node);
+            cluster.nodes.push(Some(process));
+        }
+        cluster.wait_until_known(nodes);
+        cluster
+    }
+
+    /// Starts node number `node`, again or for the first time.
+    pub(crate) fn start_node(&self, node: usize) -> Process {
+        let dir = self.dirs[node].path().to_str().expect("a readable path");
+        let (name, catalogs) = (format!("node-{node}"), self.addresses.join(","));
+        let args = ["node", "--name", &name, "--dir", dir, "--capacity", &self.capacity, "--catalogs", &catalogs];
+        let ports = ["--data-listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0", "--scrub-rate", "256MiB"];
+        Process::start(&[&args[..], &ports[..]].concat())
+    }
+
+    /// Starts catalog number `catalog` again, where it was.
+    pub(crate) fn restart_catalog(&mut self, catalog: usize) {
+        self.catalogs[catalog] = Some(start_catalog(&self.addresses[catalog]));
+    }
+
+    /// The directory of node number `node`: clients that are given it are on its host.
+    pub(crate) fn dir(&self, node: usize) -> &Path {
+        self.dirs[node].path()
+    }
+
+    /// A client on the host of node `node`, or on a host without one.
+    pub(crate) fn client(&self, node: Option<usize>) -> Client {
+        client(&self.addresses, node.map(|node| self.dir(node)))
+    }
+
+    /// Waits until both catalogs are complete and know that many nodes.
+    pub(crate) fn wait_until_known(&self, nodes: usize) {
+        for address in &self.addresses {
+            let client = client(std::slice::from_ref(address), None);
+            eventually("a catalog is complete", || {
+                let known = client.members().len() >= nodes;
+                known && client.match_prefix(&[["no such key"]]).is_ok_and(|matches| matches.complete)
+            });
+        }
+    }
+
+    /// A number of node `node`, as it reports it.
+    pub(crate) fn metric(&self, node: usize, name: &str) -> u64 {
+        let stat =
+            self.client(Some(node)).node_stat(&tidepool_types::NodeName::new(format!("node-{node}")).expect("valid"));
+        let stat = stat.expect("the node answers");
+        stat.into_iter().find(|(known, _)| known == name).unwrap_or_else(|| panic!("no metric {name}")).1
+    }
+}
+
+fn start_catalog(listen: &str) -> Process {
+    Process::start(&["catalog", "--listen", listen, "--metrics-listen", "127.0.0.1:0"])
+}
+
+/// A client with nodes of its own host in `dir`, or none.
+pub(crate) fn client(catalogs: &[String], dir: Option<&Path>) -> Client {
+    let config = ClientConfig {
+        catalogs: catalogs.to_vec(),
+        dir: dir.unwrap_or(Path::new("/nonexistent")).to_owned(),
+        local: dir.is_some(),
+        deadline: Duration::from_secs(2),
+        ..ClientConfig::default()
+    };
+    Client::connect(config).expect("the settings are valid")
+}
+
+/// Waits until `condition` holds.
+pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+    let until = Instant::now() + Duration::from_secs(20);
+    while !condition() {
+        assert!(Instant::now() < until, "not within twenty seconds: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// The seed of this run.
+pub(crate) fn seed() -> u64 {
+    let seed = std::env::var("TIDEPOOL_TEST_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(20_261_115);
+    println!("seed {seed}");
+    seed
+}
+
+/// Bytes that follow from the key alone, so that any process can check any block.
+pub(crate) fn content(key: &[u8]) -> Vec<u8> {
+    let mut state = key
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3));
+    let mut next = || {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed ^ mixed >> 27
+    };
+    // From one byte to a few hundred kilobytes, small ones more often.
+    let len = match next() % 10 {
+        0 => 1 + next() % 300_000,
+        1..4 => 1 + next() % 70_000,
+        _ => 1 + next() % 5_000,
+    };
+    (0..len).map(|_| next() as u8).collect()
+}

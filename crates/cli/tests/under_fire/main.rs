@@ -1,0 +1,10 @@
+//! A pool of real processes under fire: three nodes, two catalogs and several clients, each a process of its own, while
+//! processes are killed, stopped and restarted and transfers fail. Whatever happens, every answer is right or a miss, every
+//! call returns by its deadline, and space comes back.
+//!
+//! `TIDEPOOL_TEST_SEED` chooses another run; the seed is printed.
+
+mod cluster;
+mod killing_and_stopping;
+mod model;
+mod worker;

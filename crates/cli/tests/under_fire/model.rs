@@ -1,0 +1,72 @@
+//! Random operations from several client processes against a naive model.
+
+use super::cluster::{Cluster, eventually, seed};
+use super::worker;
+use rustix::process::Signal;
+use std::time::Duration;
+
+/// How long the workers work.
+const SECONDS: u64 = 12;
+
+/// Lets four workers loose: two on hosts with a node, one over TCP only, one on a host with a node as well.
+fn workers(cluster: &Cluster, seed: u64, seconds: u64) -> Vec<std::process::Child> {
+    let dir = |node: usize| Some(cluster.dir(node).to_owned());
+    [dir(0), dir(1), None, dir(2)]
+        .into_iter()
+        .zip(0..)
+        .map(|(dir, number)| worker::start(number, seed, &cluster.addresses, dir, seconds))
+        .collect()
+}
+
+fn all_succeed(workers: Vec<std::process::Child>) {
+    let failed: Vec<_> =
+        workers.into_iter().map(|mut worker| worker.wait().unwrap()).filter(|s| !s.success()).collect();
+    assert!(failed.is_empty(), "workers failed: {failed:?}");
+}
+
+fn nothing_is_held(cluster: &Cluster) {
+    for node in 0..cluster.nodes.len() {
+        for name in ["tidepool_node_reserved", "tidepool_node_holds", "tidepool_node_views"] {
+            eventually(&format!("{name} of node {node} is zero"), || cluster.metric(node, name) == 0);
+        }
+    }
+}
+
+#[test]
+fn any_answer_is_right_or_a_miss_under_eviction_and_faults() {
+    let seed = seed();
+    // Far less than the keys' content: eviction all the time.
+    let cluster = Cluster::start(3, "8MiB");
+    all_succeed(workers(&cluster, seed, SECONDS));
+    let evicted: u64 = (0..3).map(|node| cluster.metric(node, "tidepool_node_evictions_total")).sum();
+    assert!(evicted > 100, "there was pressure: {evicted}");
+    nothing_is_held(&cluster);
+}
+
+#[test]
+fn any_answer_is_right_or_a_miss_while_processes_die_stop_and_return() {
+    let seed = seed();
+    let mut cluster = Cluster::start(3, "8MiB");
+    let workers = workers(&cluster, seed, SECONDS);
+    let pause = || std::thread::sleep(Duration::from_millis(700));
+    for round in 0..4 {
+        pause();
+        let node = (seed as usize + round) % 3;
+        match round % 4 {
+            0 => cluster.nodes[node].take().expect("running").kill(),
+            1 => cluster.catalogs[0].take().expect("running").kill(),
+            2 => cluster.nodes[node].as_ref().expect("running").signal(Signal::STOP),
+            _ => cluster.catalogs[1].as_ref().expect("running").signal(Signal::STOP),
+        }
+        pause();
+        match round % 4 {
+            0 => cluster.nodes[node] = Some(cluster.start_node(node)),
+            1 => cluster.restart_catalog(0),
+            2 => cluster.nodes[node].as_ref().expect("running").signal(Signal::CONT),
+            _ => cluster.catalogs[1].as_ref().expect("running").signal(Signal::CONT),
+        }
+    }
+    all_succeed(workers);
+    cluster.wait_until_known(3);
+    nothing_is_held(&cluster);
+}

@@ -1,0 +1,255 @@
+//! A client process: this test program, run again. It does random operations and checks every answer against a model
+//! that knows what may be.
+
+use super::cluster::content;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use tidepool_client::{Client, ClientConfig, GetInto, PutItem, PutOptions};
+use tidepool_transfer::fault::FaultPlan;
+
+const PLAN: &str = "TIDEPOOL_TEST_WORKER";
+/// Keys that all workers put and get.
+const SHARED_KEYS: u64 = 400;
+/// Keys that only their worker puts and removes.
+const OWN_KEYS: u64 = 60;
+/// What a call may take past its deadline: two scheduling delays on a machine with more threads than cores.
+const SLACK: Duration = Duration::from_secs(4);
+const DEADLINE: Duration = Duration::from_secs(2);
+
+/// Starts a worker for `seconds`, on the host whose sockets are in `dir`, or on none.
+pub(crate) fn start(number: u64, seed: u64, catalogs: &[String], dir: Option<PathBuf>, seconds: u64) -> Child {
+    let dir = dir.map(|dir| dir.display().to_string()).unwrap_or_default();
+    let plan = format!("{number};{seed};{};{dir};{seconds}", catalogs.join(","));
+    Command::new(std::env::current_exe().expect("the test program"))
+        .args(["--exact", "worker::worker_process", "--nocapture", "--test-threads=1"])
+        .env(PLAN, plan)
+        .stdout(Stdio::inherit())
+        .spawn()
+        .expect("the worker starts")
+}
+
+/// Not a test of its own: what workers run.
+#[test]
+fn worker_process() {
+    let Ok(plan) = std::env::var(PLAN) else { return };
+    let [number, seed, catalogs, dir, seconds] = plan.split(';').collect::<Vec<_>>()[..] else { panic!("{plan}") };
+    let number: u64 = number.parse().unwrap();
+    let catalogs: Vec<String> = catalogs.split(',').map(str::to_owned).collect();
+    let dir = (!dir.is_empty()).then(|| PathBuf::from(dir));
+    let faults = FaultPlan {
+        seed: number,
+        lost: 2,
+        delayed: 10,
+        delay: Duration::from_millis(20),
+        failed: 20,
+        corrupt: 5,
+        close_after: None,
+    };
+    let config = ClientConfig {
+        catalogs,
+        local: dir.is_some(),
+        dir: dir.unwrap_or_else(|| "/nonexistent".into()),
+        deadline: DEADLINE,
+        faults,
+        ..ClientConfig::default()
+    };
+    let seed: u64 = seed.parse::<u64>().unwrap() ^ number << 32;
+    let client = Client::connect(config).unwrap();
+    let mut worker =
+        Worker { number, client, random: seed, state: [Known::Absent; OWN_KEYS as usize], tally: Tally::default() };
+    let until = Instant::now() + Duration::from_secs(seconds.parse().unwrap());
+    while Instant::now() < until {
+        worker.step();
+    }
+    println!("worker {number}: {:?}", worker.tally);
+    assert!(worker.tally.hits > 0 && worker.tally.puts > 0, "a run that does nothing proves nothing");
+}
+
+#[derive(Debug, Default)]
+struct Tally {
+    puts: u64,
+    put_failures: u64,
+    hits: u64,
+    misses: u64,
+    removed: u64,
+}
+
+/// What this worker knows of a key of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Known {
+    /// Never put, or removed everywhere: it must not be found.
+    #[default]
+    Absent,
+    /// Put, or not surely removed: anything but wrong bytes.
+    Maybe,
+}
+
+struct Worker {
+    number: u64,
+    client: Client,
+    random: u64,
+    state: [Known; OWN_KEYS as usize],
+    tally: Tally,
+}
+
+impl Worker {
+    fn draw(&mut self, bound: u64) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.random ^ self.random >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb) % bound
+    }
+
+    fn shared_key(&mut self) -> Vec<u8> {
+        format!("shared-{}", self.draw(SHARED_KEYS)).into_bytes()
+    }
+
+    fn step(&mut self) {
+        let started = Instant::now();
+        let operation = self.draw(10);
+        match operation {
+            0 | 1 => self.put_batch(),
+            2 => self.put_own(),
+            3 => self.remove_own(),
+            4 => self.get_own(),
+            5 => self.get_into(),
+            6 => self.get_range(),
+            7 => self.view(),
+            8 => self.look_up(),
+            _ => self.get_batch(),
+        }
+        let took = started.elapsed();
+        assert!(took < DEADLINE * 2 + SLACK, "operation {operation} took {took:?}");
+    }
+
+    fn put_batch(&mut self) {
+        let keys: Vec<_> = (0..=self.draw(16)).map(|_| self.shared_key()).collect();
+        let blocks: Vec<_> = keys.iter().map(|key| content(key)).collect();
+        // Some blocks from several pieces of memory.
+        let parts =
+            |block: &'_ Vec<u8>| -> Vec<_> { block.chunks(block.len().div_ceil(3)).map(<[u8]>::to_vec).collect() };
+        let pieces: Vec<Vec<Vec<u8>>> = blocks.iter().map(parts).collect();
+        let items: Vec<PutItem<'_>> = keys
+            .iter()
+            .zip(&pieces)
+            .map(|(key, pieces)| PutItem::new(key, pieces.iter().map(Vec::as_slice).collect::<Vec<_>>()))
+            .collect();
+        let options = PutOptions { replicas: 1 + self.draw(2) as u32, ..PutOptions::default() };
+        for stored in self.client.put_batch(&items, &options) {
+            match stored {
+                Ok(stored) => {
+                    assert!(stored.replicas >= 1);
+                    self.tally.puts += 1;
+                }
+                Err(_) => self.tally.put_failures += 1,
+            }
+        }
+    }
+
+    fn own_key(&mut self) -> (usize, Vec<u8>) {
+        let index = self.draw(OWN_KEYS);
+        (index as usize, format!("own-{}-{index}", self.number).into_bytes())
+    }
+
+    fn put_own(&mut self) {
+        let (index, key) = self.own_key();
+        self.state[index] = Known::Maybe;
+        let stored = self.client.put(&key, &content(&key), &PutOptions::default());
+        self.tally.puts += u64::from(stored.is_ok());
+    }
+
+    fn remove_own(&mut self) {
+        let (index, key) = self.own_key();
+        let removal = self.client.remove(&key).unwrap();
+        self.tally.removed += u64::from(removal.removed);
+        // A node that did not answer may still hold a copy; a catalog that was away may not have named a holder.
+        let sure =
+            removal.unanswered == 0 && self.client.match_prefix(&[[&key]]).is_ok_and(|m| m.complete && m.shortest == 0);
+        if sure && self.client.get(&key).unwrap().is_none() {
+            self.state[index] = Known::Absent;
+        }
+    }
+
+    fn get_own(&mut self) {
+        let (index, key) = self.own_key();
+        let found = self.client.get(&key).unwrap();
+        if let Some(bytes) = &found {
+            assert!(*bytes == content(&key), "wrong bytes");
+        }
+        if self.state[index] == Known::Absent && found.is_some() {
+            // A node that was away when the key was removed may come back with it: allowed only then.
+            println!("worker {}: a removed key came back with a node", self.number);
+            self.state[index] = Known::Maybe;
+        }
+        self.count(found.is_some());
+    }
+
+    fn get_batch(&mut self) {
+        let keys: Vec<_> = (0..=self.draw(40)).map(|_| self.shared_key()).collect();
+        let mut buffers: Vec<Vec<u8>> = keys.iter().map(|key| vec![0xaa; content(key).len()]).collect();
+        let mut items: Vec<GetInto<'_>> = Vec::new();
+        for (key, buffer) in keys.iter().zip(&mut buffers) {
+            let third = buffer.len() / 3;
+            let (first, rest) = buffer.split_at_mut(third);
+            items.push(GetInto::new(key, vec![first, rest]));
+        }
+        let found = self.client.get_batch_into(&mut items);
+        drop(items);
+        for ((key, buffer), found) in keys.iter().zip(&buffers).zip(found) {
+            let hit = found.unwrap().is_some();
+            assert!(!hit || *buffer == content(key), "wrong bytes");
+            self.count(hit);
+        }
+    }
+
+    fn get_into(&mut self) {
+        let key = self.shared_key();
+        let expected = content(&key);
+        let mut buffer = vec![0; expected.len() + 100];
+        let found = self.client.get_into(&key, &mut buffer).unwrap();
+        if let Some(len) = found {
+            assert!(buffer[..len] == expected && buffer[len..].iter().all(|byte| *byte == 0), "wrong bytes");
+        }
+        self.count(found.is_some());
+    }
+
+    fn get_range(&mut self) {
+        let key = self.shared_key();
+        let expected = content(&key);
+        let start = self.draw(expected.len() as u64);
+        let end = start + 1 + self.draw(expected.len() as u64 - start);
+        let found = self.client.get_range(&key, start..end).unwrap();
+        if let Some(bytes) = &found {
+            assert!(*bytes == expected[start as usize..end as usize], "wrong bytes");
+        }
+        self.count(found.is_some());
+    }
+
+    fn view(&mut self) {
+        let key = self.shared_key();
+        let Some(view) = self.client.view(&key).unwrap() else { return self.count(false) };
+        let expected = content(&key);
+        assert!(*view == *expected, "wrong bytes");
+        // It stays right while others evict around it.
+        self.put_batch();
+        assert!(*view == *expected, "a view changed");
+        self.count(true);
+    }
+
+    fn look_up(&mut self) {
+        let keys: Vec<_> = (0..20).map(|_| self.shared_key()).collect();
+        assert_eq!(self.client.exists(&keys).unwrap().len(), 20);
+        let never = self.client.exists(&[b"never put"]).unwrap();
+        assert_eq!(never, [false], "a key that nobody put");
+        let matches = self.client.match_prefix(&[keys]).unwrap();
+        assert!(matches.shortest <= 20);
+    }
+
+    fn count(&mut self, hit: bool) {
+        if hit {
+            self.tally.hits += 1;
+        } else {
+            self.tally.misses += 1;
+        }
+    }
+}
