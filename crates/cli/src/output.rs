@@ -1,22 +1,25 @@
 //! Standard output: for people, or for the machines that read `--json`.
+//!
+//! A reader that has gone away is no error: it has all it wanted. Every function says whether somebody still reads.
 
 use std::io::{self, ErrorKind, Write as _};
 
-/// Prints `text` as it is. A reader that has gone away is no error: it has all it wanted.
-pub fn text(text: &str) -> io::Result<()> {
+/// Prints `text` as it is.
+pub fn text(text: &str) -> io::Result<bool> {
     bytes(text.as_bytes())
 }
 
 /// Prints `value` as one line of JSON.
-pub fn line(value: &serde_json::Value) -> io::Result<()> {
+pub fn line(value: &serde_json::Value) -> io::Result<bool> {
     text(&format!("{value}\n"))
 }
 
 /// Prints `bytes` as they are.
-pub fn bytes(bytes: &[u8]) -> io::Result<()> {
+pub fn bytes(bytes: &[u8]) -> io::Result<bool> {
     let mut out = io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-        result => result,
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(error),
     }
 }

@@ -43,11 +43,11 @@ fn a_catalog_and_nodes_in_processes_of_their_own_make_a_pool() {
     let far_node = Daemon::node("far", far.path(), address);
     let pages = catalog.address("catalog", "metrics-listen");
     eventually("a catalog that knows both", || metric(pages, "tidepool_catalog_nodes_alive") == 2);
-    // A client in one directory sees the other's node only over TCP.
+    // A client with one directory knows the other's node from the catalog.
     let run = |dir: &std::path::Path, args: &[&str]| {
         common::with_input(&[args, &["--catalogs", address, "--dir", dir.to_str().unwrap()]].concat(), b"bytes")
     };
-    let put = run(near.path(), &["put", "k", "--json"]);
+    let put = run(near.path(), &["put", "k", "--prefer", "near"]);
     assert!(put.status.success(), "{}", stderr(&put));
     assert_eq!(run(far.path(), &["get", "k"]).stdout, b"bytes");
     assert!(common::stdout(&run(far.path(), &["ls"])).ends_with("  near  k\n"));

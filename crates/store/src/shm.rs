@@ -15,8 +15,9 @@ use tidepool_wire::checksum::BlockChecksum;
 
 /// Reads of at least this many bytes go to the copy threads.
 const SHARED_READ: u64 = 64 << 10;
-/// Lines of a block that are asked for ahead of its copy.
-const PREFETCHED_LINES: usize = 4;
+/// Lines of a block that are asked for while the one before it is copied: the hardware notices a new block only after
+/// its first few lines.
+const PREFETCHED_LINES: usize = 16;
 
 /// The transport to a node on this host.
 pub struct ShmTransport {
@@ -67,19 +68,20 @@ impl ShmTransport {
         reads.iter().for_each(|read| self.mapping.prefetch_index(&read.id));
         reads.iter().for_each(|read| self.mapping.prefetch_header(&read.id));
         let mut large = Vec::new();
-        let mut small = Vec::with_capacity(reads.len());
+        let (mut small, mut small_bytes) = (Vec::with_capacity(reads.len()), 0);
+        self.done.reserve(reads.len());
         for read in reads {
             let token = read.token;
             match self.prepare(read) {
                 Ok(ready) if ready.len >= SHARED_READ => large.push(ready),
                 Ok(ready) => {
-                    self.prefetch_bytes(&ready);
+                    small_bytes += ready.len;
                     small.push(ready);
                 }
                 Err(failure) => self.finish(token, Err(failure)),
             }
         }
-        small.into_iter().for_each(|ready| self.read_small(ready));
+        self.read_small(small, small_bytes as usize >= copy::STREAMING_MIN);
         self.read_large(large, deadline);
     }
 
@@ -104,18 +106,28 @@ impl ShmTransport {
 
     fn prefetch_bytes(&self, ready: &Ready) {
         if let Some(start) = self.mapping.readable_at(ready.found.offset() + ready.offset, ready.len) {
-            (0..PREFETCHED_LINES).for_each(|line| prefetch(start.wrapping_add(line * 64)));
+            let lines = PREFETCHED_LINES.min((ready.len as usize).div_ceil(64));
+            (0..lines).for_each(|line| prefetch(start.wrapping_add(line * 64)));
         }
     }
 
-    fn read_small(&mut self, mut ready: Ready) {
-        if let Some(job) = self.job(&mut ready) {
-            let (mut to, mut from) = (job.to.cursor(), job.from.cursor());
-            // SAFETY: the source lies inside the mapping and may change under the copy, which the check in `conclude`
-            // then finds; the destination is the caller's promise, or ours and large enough.
-            unsafe { copy::copy_scattered(&mut to, &mut from, ready.len as usize) };
+    /// Copies blocks one after the other. A batch as large as a large block bypasses the cache, as that would.
+    fn read_small(&mut self, small: Vec<Ready>, streaming: bool) {
+        let mut small = small.into_iter();
+        while let Some(mut ready) = small.next() {
+            if let Some(next) = small.as_slice().first() {
+                self.prefetch_bytes(next);
+            }
+            if let Some(job) = self.job(&mut ready) {
+                let (mut to, mut from) = (job.to.cursor(), job.from.cursor());
+                let copy = if streaming { copy::stream_scattered } else { copy::copy_scattered };
+                // SAFETY: the source lies inside the mapping and may change under the copy, which the check in `conclude`
+                // then finds; the destination is the caller's promise, or ours and large enough.
+                unsafe { copy(&mut to, &mut from, ready.len as usize) };
+            }
+            self.conclude(ready);
         }
-        self.conclude(ready);
+        copy::fence();
     }
 
     fn read_large(&mut self, mut large: Vec<Ready>, deadline: Deadline) {

@@ -36,7 +36,7 @@ pub(super) fn run(args: &GetArgs) -> Outcome {
     if let Some(data) = &found {
         match &args.output {
             Some(file) => save(file, data).map_err(|error| format!("{}: {error}", file.display()))?,
-            None => output::bytes(data)?,
+            None => drop(output::bytes(data)?),
         }
     }
     if args.client.json {

@@ -39,7 +39,9 @@ pub(super) fn run(args: &LsArgs) -> Outcome {
         unanswered.extend(page.unanswered);
         let fresh: Vec<Listed> = page.entries.into_iter().filter(|block| seen.is_new(&block.key)).collect();
         let shown = &fresh[..fresh.len().min(usize::try_from(left).unwrap_or(usize::MAX))];
-        print(args, shown)?;
+        if !print(args, shown)? {
+            break;
+        }
         left -= shown.len() as u64;
         cursor = page.next;
     }
@@ -63,7 +65,7 @@ impl Seen {
 }
 
 /// One line for each block: its size, the nodes of this page that hold it, its key.
-fn print(args: &LsArgs, blocks: &[Listed]) -> io::Result<()> {
+fn print(args: &LsArgs, blocks: &[Listed]) -> io::Result<bool> {
     let mut text = String::new();
     for block in blocks {
         let nodes: Vec<String> = block.nodes.iter().map(ToString::to_string).collect();

@@ -17,6 +17,7 @@ use tidepool_client::Removals;
 #[group(id = "what", required = true, multiple = false, args = ["keys", "matching", "all"])]
 pub struct RmArgs {
     /// Keys of the blocks
+    #[arg(value_name = "KEY")]
     keys: Vec<OsString>,
     /// Remove every block in whose key this regular expression is found
     #[arg(long, value_name = "REGEX")]
@@ -89,6 +90,6 @@ fn report(args: &RmArgs, removals: Removals) -> Outcome {
     Ok(ExitCode::from(PARTIAL))
 }
 
-fn print(args: &RmArgs, object: &Value, text: &str) -> io::Result<()> {
+fn print(args: &RmArgs, object: &Value, text: &str) -> io::Result<bool> {
     if args.client.json { output::line(object) } else { output::text(text) }
 }

@@ -55,6 +55,7 @@ pub struct Catalogs(pub Vec<HostPort>);
 
 impl Value for Catalogs {
     const ALLOWED: &'static str = "a list of 1 to 16 addresses as in [\"127.0.0.1:7411\", \"catalog-b:7411\"]";
+    const NAME: &'static str = "ADDRESSES";
 }
 
 impl Catalogs {
@@ -105,6 +106,7 @@ pub enum Advertise {
 
 impl Value for Advertise {
     const ALLOWED: &'static str = "auto (what data-listen says) or host:port as in 10.0.0.7:7413";
+    const NAME: &'static str = "ADDRESS";
 }
 
 impl FromStr for Advertise {

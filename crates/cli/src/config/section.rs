@@ -33,6 +33,8 @@ pub struct Field {
 pub trait Value {
     /// What may be written, in words that continue "allowed is".
     const ALLOWED: &'static str;
+    /// What stands for it in the usage of a command.
+    const NAME: &'static str;
 }
 
 /// Reads a literal of a section's declaration.
@@ -64,7 +66,12 @@ macro_rules! section {
         pub struct $options {
             $(
                 #[doc = $help]
-                #[arg(id = concat!($section, "-", $key), long = concat!($prefix, $key), help = concat!($help, " [default: ", $default, "]"))]
+                #[arg(
+                    id = concat!($section, "-", $key),
+                    long = concat!($prefix, $key),
+                    value_name = <$type as $crate::config::Value>::NAME,
+                    help = concat!($help, " [default: ", $default, "]")
+                )]
                 #[serde(rename = $key)]
                 pub $field: Option<$type>,
             )*

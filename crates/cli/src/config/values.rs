@@ -6,14 +6,17 @@ use tidepool_types::{ByteSize, NodeName, Span};
 
 impl Value for ByteSize {
     const ALLOWED: &'static str = "a size as in 80GiB (units B, KiB, MiB, GiB, TiB)";
+    const NAME: &'static str = "SIZE";
 }
 
 impl Value for Span {
     const ALLOWED: &'static str = "a duration as in 5s (units us, ms, s, m, h)";
+    const NAME: &'static str = "DURATION";
 }
 
 impl Value for u32 {
     const ALLOWED: &'static str = "a whole number";
+    const NAME: &'static str = "N";
 }
 
 /// Gives a type that reads from text and prints as text the same form in configuration files.
@@ -42,6 +45,7 @@ macro_rules! words {
 
         impl Value for $type {
             const ALLOWED: &'static str = $allowed;
+            const NAME: &'static str = "WORD";
         }
 
         impl FromStr for $type {
@@ -108,6 +112,7 @@ pub struct Name(pub NodeName);
 impl Value for Name {
     const ALLOWED: &'static str =
         "auto or 1 to 64 characters out of a-z A-Z 0-9 . _ - of which the first is a letter or a digit";
+    const NAME: &'static str = "NAME";
 }
 
 impl FromStr for Name {
@@ -149,6 +154,7 @@ pub struct Dir(pub PathBuf);
 
 impl Value for Dir {
     const ALLOWED: &'static str = "an absolute path as in /dev/shm/tidepool";
+    const NAME: &'static str = "DIR";
 }
 
 impl FromStr for Dir {
@@ -178,6 +184,7 @@ pub struct Listen(pub SocketAddr);
 
 impl Value for Listen {
     const ALLOWED: &'static str = "an IP address and a port as in 127.0.0.1:7411 or [::1]:7411 (port 0: any free port)";
+    const NAME: &'static str = "ADDRESS";
 }
 
 impl FromStr for Listen {

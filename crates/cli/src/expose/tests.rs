@@ -114,6 +114,27 @@ fn a_request_that_comes_in_pieces_or_is_cut_short_is_answered() {
 }
 
 #[test]
+fn any_bytes_get_one_well_formed_answer() {
+    let seed = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0);
+    println!("seed: {seed}");
+    let mut random = crate::random::Random::new(seed);
+    let pages = Pages { source: &Fixed::default(), dropped: 0 };
+    for _ in 0..4_000 {
+        let mut head = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n".to_vec();
+        for _ in 0..random.below(6) {
+            let at = random.below(head.len() as u64) as usize;
+            match random.below(3) {
+                0 => head[at] = random.next() as u8,
+                1 => drop(head.remove(at)),
+                _ => head.insert(at, b" \r\n/?\xff\0"[random.below(7) as usize]),
+            }
+        }
+        let answer = request::answer(&head, &pages);
+        assert!(answer.starts_with(b"HTTP/1.1 ") && request::is_complete(&answer), "{head:?}");
+    }
+}
+
+#[test]
 fn slow_connections_keep_nobody_out_and_the_oldest_go_first() {
     let (endpoint, _) = endpoint();
     let mut slow: Vec<_> = (0..MOST_CONNECTIONS * 2).map(|_| connect(&endpoint)).collect();

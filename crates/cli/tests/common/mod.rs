@@ -1,5 +1,5 @@
 //! Real processes on free ports, with directories of their own in memory, ended when a test ends.
-#![expect(dead_code, reason = "each test file uses a part of this")]
+#![allow(dead_code, reason = "each test file uses a part of this")]
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;

@@ -8,7 +8,7 @@ use crate::buffers::Buffers;
 use crate::client::Client;
 use crate::core::Core;
 use crate::error::GetError;
-use read::Read;
+use read::{Delivered, Read};
 use std::ops::Range;
 use tidepool_types::Deadline;
 
@@ -40,20 +40,20 @@ impl Client {
     /// A block's bytes, or `None` for a miss.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>, GetError> {
         let read = Read::whole(self.core().id_of(key.as_ref())?, None);
-        Ok(self.fetch_one(read)?.map(|(_, data)| data.unwrap_or_default()))
+        Ok(self.fetch_one(read)?.map(Delivered::into_bytes))
     }
 
     /// Reads a block into `buffer` and returns its length, or `None` for a miss.
     pub fn get_into(&self, key: impl AsRef<[u8]>, buffer: &mut [u8]) -> Result<Option<usize>, GetError> {
         let mut into = Buffers::One(buffer);
         let read = Read::whole(self.core().id_of(key.as_ref())?, Some(into.regions()));
-        Ok(self.fetch_one(read)?.map(|(bytes, _)| bytes as usize))
+        Ok(self.fetch_one(read)?.map(Delivered::len))
     }
 
     /// A range of a block.
     pub fn get_range(&self, key: impl AsRef<[u8]>, range: Range<u64>) -> Result<Option<Vec<u8>>, GetError> {
         let read = Read::whole(self.core().id_of(key.as_ref())?, None).part(Some(&range));
-        Ok(self.fetch_one(read)?.map(|(_, data)| data.unwrap_or_default()))
+        Ok(self.fetch_one(read)?.map(Delivered::into_bytes))
     }
 
     /// Reads a range of a block into `buffer` and returns its length.
@@ -65,7 +65,7 @@ impl Client {
     ) -> Result<Option<usize>, GetError> {
         let mut into = Buffers::One(buffer);
         let read = Read::whole(self.core().id_of(key.as_ref())?, Some(into.regions())).part(Some(&range));
-        Ok(self.fetch_one(read)?.map(|(bytes, _)| bytes as usize))
+        Ok(self.fetch_one(read)?.map(Delivered::len))
     }
 
     /// Many blocks, each with its own answer, in the order of `keys`.
@@ -73,7 +73,7 @@ impl Client {
         let core = self.core();
         let read = |key: &K| Ok(Read::whole(core.id_of(key.as_ref())?, None));
         let answers = self.fetch(keys.iter().map(read));
-        answers.map(|answer| Ok(answer?.map(|(_, data)| data.unwrap_or_default()))).collect()
+        answers.map(|answer| Ok(answer?.map(Delivered::into_bytes))).collect()
     }
 
     /// Many blocks or ranges, each into buffers of its own, with one answer each: the bytes delivered, or `None`.
@@ -84,10 +84,10 @@ impl Client {
             Ok(Read::whole(id, Some(item.into.regions())).part(item.range.as_ref()))
         };
         let answers = self.fetch(items.iter_mut().map(read));
-        answers.map(|answer| Ok(answer?.map(|(bytes, _)| bytes as usize))).collect()
+        answers.map(|answer| Ok(answer?.map(Delivered::len))).collect()
     }
 
-    fn fetch_one(&self, read: Read) -> Result<Option<(u64, Option<Vec<u8>>)>, GetError> {
+    fn fetch_one(&self, read: Read) -> Result<Option<Delivered>, GetError> {
         let mut reads = [read];
         run(self.core(), &mut reads, self.deadline());
         let [read] = reads;
@@ -98,7 +98,7 @@ impl Client {
     fn fetch(
         &self,
         batch: impl Iterator<Item = Result<Read, GetError>>,
-    ) -> impl Iterator<Item = Result<Option<(u64, Option<Vec<u8>>)>, GetError>> {
+    ) -> impl Iterator<Item = Result<Option<Delivered>, GetError>> {
         let mut reads: Vec<Read> = batch.map(|read| read.unwrap_or_else(Read::refused)).collect();
         run(self.core(), &mut reads, self.deadline());
         reads.into_iter().map(|read| read.answer(&self.core().counters))

@@ -23,9 +23,27 @@ pub(crate) enum State {
     /// Still wanted; the latest failure says why it will have been a miss.
     Wanted(Miss),
     /// The bytes are where they should be.
-    Delivered { bytes: u64, data: Option<Vec<u8>> },
+    Delivered(Delivered),
     /// It cannot be, whoever is asked.
     Refused(GetError),
+}
+
+/// What a read has brought.
+pub(crate) struct Delivered {
+    /// How many bytes.
+    pub(crate) bytes: u64,
+    /// The bytes, if memory was allocated for them.
+    data: Option<Vec<u8>>,
+}
+
+impl Delivered {
+    pub(crate) fn len(self) -> usize {
+        self.bytes as usize
+    }
+
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
+        self.data.unwrap_or_default()
+    }
 }
 
 /// Why a read is a miss.
@@ -98,7 +116,7 @@ impl Read {
     pub(crate) fn settle(&mut self, outcome: Result<Done, Failure>) -> Verdict {
         let (miss, verdict) = match outcome {
             Ok(Done::Read { slot, writer, bytes, data, .. }) => {
-                self.state = State::Delivered { bytes, data };
+                self.state = State::Delivered(Delivered { bytes, data });
                 return Verdict::Hit(Hit { slot, writer, bytes });
             }
             Err(Failure::TooSmall { block_len }) => {
@@ -121,10 +139,10 @@ impl Read {
         verdict
     }
 
-    /// The answer: bytes delivered, and the bytes themselves if memory was allocated for them. Counts a miss.
-    pub(crate) fn answer(self, counters: &Counters) -> Result<Option<(u64, Option<Vec<u8>>)>, GetError> {
+    /// The answer. Counts a miss.
+    pub(crate) fn answer(self, counters: &Counters) -> Result<Option<Delivered>, GetError> {
         let counter = match self.state {
-            State::Delivered { bytes, data } => return Ok(Some((bytes, data))),
+            State::Delivered(delivered) => return Ok(Some(delivered)),
             State::Refused(error) => return Err(error),
             State::Wanted(Miss::Absent) => &counters.misses_absent,
             State::Wanted(Miss::NoCatalog) => &counters.misses_no_catalog,

@@ -60,6 +60,9 @@ impl Table {
     }
 }
 
+/// What is done with a newly mapped node.
+type OnMapped = dyn Fn(&Arc<Peer>) + Send + Sync;
+
 /// The table, and what is needed to change it.
 pub(crate) struct Peers {
     table: RwLock<Arc<Table>>,
@@ -68,7 +71,7 @@ pub(crate) struct Peers {
     context: Arc<Context>,
     local: bool,
     /// Called with every newly mapped node.
-    mapped: Box<dyn Fn(&Arc<Peer>) + Send + Sync>,
+    mapped: Box<OnMapped>,
 }
 
 impl Peers {

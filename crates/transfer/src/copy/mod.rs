@@ -65,5 +65,20 @@ pub unsafe fn copy_scattered(to: &mut Cursor<'_>, from: &mut Cursor<'_>, len: us
     crate::regions::for_each_pair(to, from, len, |to, from, len| unsafe { copy(to, from, len) });
 }
 
+/// Copies like [`copy_scattered`], bypassing the cache whatever the length and without the fence: for one of many small
+/// pieces. [`fence`] must follow the last one.
+///
+/// # Safety
+/// As for [`copy_scattered`].
+pub unsafe fn stream_scattered(to: &mut Cursor<'_>, from: &mut Cursor<'_>, len: usize) {
+    // SAFETY: as above.
+    crate::regions::for_each_pair(to, from, len, |to, from, len| unsafe { stream::copy(to, from, len) });
+}
+
+/// Orders all stores so far before later ones.
+pub fn fence() {
+    stream::fence();
+}
+
 #[cfg(test)]
 mod tests;

@@ -73,8 +73,10 @@ mod x86 {
             // wrapping_add makes no claim about the address.
             unsafe {
                 let (from, to) = (src.add(at).cast::<__m512i>(), dst.add(at).cast::<__m512i>());
-                for line in 0..4 {
-                    _mm_prefetch::<_MM_HINT_T0>(src.wrapping_add(at + AHEAD + line * 64).cast());
+                if at + AHEAD < len {
+                    for line in 0..4 {
+                        _mm_prefetch::<_MM_HINT_T0>(src.wrapping_add(at + AHEAD + line * 64).cast());
+                    }
                 }
                 let lines = [0, 1, 2, 3].map(|line| _mm512_loadu_si512(from.add(line)));
                 for (line, bytes) in lines.into_iter().enumerate() {
@@ -93,8 +95,10 @@ mod x86 {
             // faults, and wrapping_add makes no claim about the address.
             unsafe {
                 let (from, to) = (src.add(at).cast::<__m256i>(), dst.add(at).cast::<__m256i>());
-                for line in 0..2 {
-                    _mm_prefetch::<_MM_HINT_T0>(src.wrapping_add(at + AHEAD + line * 64).cast());
+                if at + AHEAD < len {
+                    for line in 0..2 {
+                        _mm_prefetch::<_MM_HINT_T0>(src.wrapping_add(at + AHEAD + line * 64).cast());
+                    }
                 }
                 let halves = [0, 1, 2, 3].map(|half| _mm256_loadu_si256(from.add(half)));
                 for (half, bytes) in halves.into_iter().enumerate() {
