@@ -9,7 +9,7 @@ use tidepool_node::{Node, NodeConfig};
 use tidepool_types::ByteSize;
 
 const BATCH: usize = 32;
-const ROUNDS: usize = 100;
+const ROUNDS: usize = 5;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let dir = tempfile::tempdir_in("/dev/shm")?;
@@ -22,7 +22,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let _node = Node::start(config)?;
     let client = Client::connect(ClientConfig { dir: dir.path().to_owned(), ..ClientConfig::default() })?;
     single(&client, 4 << 10)?;
-    for (len, blocks) in [(4 << 10, 16_384)] {
+    for (len, blocks) in [(4 << 10, 16_384), (64 << 10, 4096), (2 << 20, 256)] {
         batches(&client, len, blocks);
     }
     println!("{:?}", client.stats());
@@ -61,15 +61,6 @@ fn batches(client: &Client, len: usize, blocks: usize) {
         }
         got += get_all(client, &keys, &mut memory, len);
     }
-    let src = vec![3u8; len * blocks.min(16384)];
-    let start = cpu();
-    for _ in 0..3 {
-    for chunk in src.chunks(len * BATCH) {
-        for (to, from) in memory.chunks_mut(len).zip(chunk.chunks(len)) { to.copy_from_slice(from); }
-        std::hint::black_box(&mut memory);
-    } }
-    let base = cpu() - start;
-    println!("memcpy {:.0} keys/s", 3.0 * (src.len() / len) as f64 / base.as_secs_f64());
     let rate = |blocks: usize, time: Duration| blocks as f64 / time.as_secs_f64();
     let gigabytes = |blocks: usize, time: Duration| rate(blocks, time) * len as f64 / 1e9;
     println!(
@@ -84,17 +75,12 @@ fn batches(client: &Client, len: usize, blocks: usize) {
 fn get_all(client: &Client, keys: &[String], memory: &mut [u8], len: usize) -> Duration {
     let mut got = Duration::ZERO;
     for keys in keys.chunks(BATCH) {
-        let start = cpu();
+        let start = Instant::now();
         let parts = memory.chunks_mut(len);
         let mut items: Vec<_> = keys.iter().zip(parts).map(|(key, part)| GetInto::new(key, part)).collect();
         let results = client.get_batch_into(&mut items);
-        got += cpu() - start;
+        got += start.elapsed();
         assert!(results.iter().all(|result| *result == Ok(Some(len))));
     }
     got
-}
-
-fn cpu() -> Duration {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }

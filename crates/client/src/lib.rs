@@ -30,6 +30,8 @@
 //!
 //! What a caller lends (`get_into`, `put`) belongs to the call until it returns; [`Client::spawn`] takes owned values only,
 //! so dropping a [`Call`] is safe at any moment.
+// Not `forbid`: `view` reads borrowed memory.
+#![deny(unsafe_code)]
 
 pub mod catalogs;
 

@@ -2,6 +2,7 @@
 //!
 //! A view pins its block: whatever is evicted or removed around it, its bytes stay. Past the owner's bound on pinned
 //! bytes, for a process that the owner cannot watch, and for blocks on other hosts, a view is a copy instead.
+#![expect(unsafe_code, reason = "a view is a slice of its owner's mapped memory")]
 
 use crate::client::Client;
 use crate::counters::add;

@@ -154,15 +154,13 @@ impl Process {
         held.late.push(reservation);
     }
 
-    /// Frees a late reservation: the process says that it no longer writes to it.
-    pub(crate) fn release_late(&self, name: SlotName) {
+    /// Frees all late reservations: the process says that it no longer writes to any of them.
+    pub(crate) fn release_late(&self) {
         let mut held = self.held.lock();
-        let Some(place) = held.late.iter().position(|late| late.name() == name) else { return };
-        let late = held.late.swap_remove(place);
-        held.late_bytes -= late.len();
+        let (late, bytes) = (std::mem::take(&mut held.late), std::mem::take(&mut held.late_bytes));
         drop(held);
-        sub(&self.counters.late_reservations, 1);
-        sub(&self.counters.late_bytes, late.len());
+        sub(&self.counters.late_reservations, late.len() as u64);
+        sub(&self.counters.late_bytes, bytes);
     }
 
     fn let_go_of_everything(&self) {

@@ -104,7 +104,12 @@ impl ShmTransport {
         Ok(Ready { token: read.token, found, offset: read.offset, len, to })
     }
 
+    /// Asks for the first lines of what is copied next, and of where it goes: a copy that starts on pages that the
+    /// processor has not translated yet waits for both translations, one after the other.
     fn prefetch_bytes(&self, ready: &Ready) {
+        if let Target::Lent(Regions::One(to)) = &ready.to {
+            prefetch(to.start);
+        }
         if let Some(start) = self.mapping.readable_at(ready.found.offset() + ready.offset, ready.len) {
             let lines = PREFETCHED_LINES.min((ready.len as usize).div_ceil(64));
             (0..lines).for_each(|line| prefetch(start.wrapping_add(line * 64)));

@@ -17,7 +17,8 @@ pub enum Request {
     Write(Write),
     /// Makes written reservations visible; answered by [`Reply::Sealed`].
     Seal(Seal),
-    /// Gives reservations back; answered by [`Reply::Done`].
+    /// Gives reservations back; answered by [`Reply::Done`]. An empty list gives back everything that closed connections
+    /// of the same client in the same process have left behind: the client promises that it no longer writes to it.
     Abort(Vec<SlotName>),
     /// Reads blocks or parts of them; answered by one or more [`Reply::Blocks`].
     Get(Get),

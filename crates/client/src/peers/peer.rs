@@ -9,12 +9,11 @@ use crate::bell::Bell;
 use crate::bounded::{Bounded, Taken};
 use crate::catalogs::Node;
 use crate::counters::{Counters, add};
-use parking_lot::Mutex;
 use std::io::IoSlice;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 use tidepool_store::Mapping;
 use tidepool_transfer::conn::{ConnError, Connection, TcpOptions};
@@ -22,7 +21,7 @@ use tidepool_transfer::fault::{FaultPlan, Faulty};
 use tidepool_transfer::tcp::{TcpConfig, TcpTransport};
 use tidepool_transfer::transport::{Health, Transport as _};
 use tidepool_types::{ClientId, Deadline, Epoch, NodeName};
-use tidepool_wire::message::{Hello, Reason, Reply, Request, SlotName, Welcome};
+use tidepool_wire::message::{Hello, Reason, Reply, Request, Welcome};
 
 /// A wait that has lasted this long makes the node suspect.
 pub(crate) const SILENCE: Duration = Duration::from_millis(300);
@@ -30,6 +29,8 @@ pub(crate) const SILENCE: Duration = Duration::from_millis(300);
 const WELCOME: Duration = Duration::from_secs(1);
 /// Transports to one node that are used at once; each has streams of its own.
 const TRANSPORTS: usize = 4;
+/// How often a node is told that closed connections are not written through any more.
+const TELL_TIMES: u32 = 5;
 
 /// What all peers of a client share.
 pub(crate) struct Context {
@@ -72,8 +73,8 @@ pub(crate) struct Peer {
     transports: Bounded<Faulty<TcpTransport>>,
     down: AtomicBool,
     suspect: AtomicBool,
-    /// Reservations that this client has given up while the node could not hear of it.
-    abandoned: Mutex<Vec<SlotName>>,
+    /// How often the node is still to be told that nothing is written any more through connections that were closed.
+    abandoned: AtomicU32,
 }
 
 impl Peer {
@@ -86,7 +87,7 @@ impl Peer {
             context: Arc::clone(context),
             down: AtomicBool::new(false),
             suspect: AtomicBool::new(false),
-            abandoned: Mutex::default(),
+            abandoned: AtomicU32::new(0),
         }
     }
 
@@ -165,18 +166,18 @@ impl Peer {
         }
     }
 
-    /// Remembers reservations that are not written to any more and that the node still counts as this client's.
-    pub(crate) fn abandon(&self, slots: Vec<SlotName>) {
-        if !slots.is_empty() {
-            self.abandoned.lock().extend(slots);
-        }
+    /// A connection was closed whose reservations, known or not, the node may still count as being written to.
+    pub(crate) fn abandon(&self) {
+        self.abandoned.store(TELL_TIMES, Ordering::Release);
     }
 
-    /// Gives back what was abandoned; called now and then, until the node has heard of it.
+    /// Tells the node that nothing is written any more through closed connections; called now and then. Several times,
+    /// because a node that was stopped may come to the closed connection after it has come to this.
     pub(crate) fn give_back_abandoned(&self) {
-        let slots = std::mem::take(&mut *self.abandoned.lock());
-        if !slots.is_empty() && self.call(&Request::Abort(slots.clone()), Deadline::after(WELCOME)).is_err() {
-            self.abandon(slots);
+        if self.abandoned.load(Ordering::Acquire) > 0
+            && self.call(&Request::Abort(Vec::new()), Deadline::after(WELCOME)).is_ok()
+        {
+            self.abandoned.fetch_sub(1, Ordering::AcqRel);
         }
     }
 

@@ -50,16 +50,17 @@ fn run_length(jobs: &[&mut Job<'_>]) -> usize {
 fn on_node_run(core: &Core, peer: &Arc<Peer>, jobs: Vec<&mut Job<'_>>, deadline: Deadline) -> Result<(), ConnError> {
     let mut connection = peer.connection(deadline)?;
     let memory = peer.memory().filter(|memory| memory.mapping.is_writable());
-    let open = Vec::new();
-    let mut writer = Writer { core, peer, memory, connection: connection.get(), deadline, open };
+    let mut writer = Writer { core, peer, memory, connection: connection.get(), deadline };
     let stored = writer.store(jobs, memory.is_some());
-    // What is left open after a failure is not written to any more. A node whose memory is mapped must hear that: it
-    // cannot tell, and would keep the space for as long as this process lives.
-    if memory.is_some() {
-        peer.abandon(writer.open);
-    }
-    if stored.is_ok() {
-        connection.give_back();
+    match &stored {
+        Ok(()) => connection.give_back(),
+        // What the connection leaves behind is not written to any more. A node whose memory is mapped must hear that: it
+        // cannot tell, and would keep the space for as long as this process lives.
+        Err(_) if memory.is_some() => {
+            drop(connection);
+            peer.abandon();
+        }
+        Err(_) => {}
     }
     stored
 }
@@ -76,8 +77,6 @@ struct Writer<'a> {
     memory: Option<&'a Arc<Memory>>,
     connection: &'a mut Connection,
     deadline: Deadline,
-    /// Reservations that are neither sealed nor given back.
-    open: Vec<SlotName>,
 }
 
 /// A block with space taken for it.
@@ -128,7 +127,6 @@ impl Writer<'_> {
         for (job, outcome) in jobs.into_iter().zip(outcomes) {
             match outcome {
                 ReserveOutcome::Taken { slot, offset } => {
-                    self.open.push(slot);
                     reserved.taken.push(Taken { job, slot, offset, checksums: None });
                 }
                 ReserveOutcome::Held(_) => job.holders.push(self.peer.key.clone()),
@@ -220,12 +218,10 @@ impl Writer<'_> {
         let item = |taken: &mut Taken<'_, '_>| Some(SealItem { slot: taken.slot, checksums: taken.checksums.take()? });
         let items: Vec<SealItem> = taken.iter_mut().filter_map(item).collect();
         if items.is_empty() {
-            self.open.clear();
             return Ok(());
         }
         let request = Request::Seal(Seal { wait_millis: node_wait(self.deadline), items });
         let Reply::Sealed(outcomes) = self.call(&request)? else { return Err(self.confused()) };
-        self.open.clear();
         let (mut blocks, mut bytes) = (0, 0);
         for (taken, outcome) in taken.into_iter().zip(outcomes) {
             if let SealOutcome::Sealed(_) = outcome {

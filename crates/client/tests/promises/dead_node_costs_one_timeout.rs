@@ -41,6 +41,23 @@ fn a_stopped_node_of_this_host_is_still_read_from() {
 }
 
 #[test]
+fn a_put_given_up_while_its_node_was_stopped_leaves_no_space_behind() {
+    let cluster = Cluster::new(0);
+    let stopped = cluster.spawn_node("stopped");
+    let client = cluster.client_and(Over::Shm, 1).within(Duration::from_millis(500));
+    client.put("before", b"bytes", &PutOptions::default()).unwrap();
+    stopped.signal(Signal::STOP);
+    assert!(client.put("given up", &content(1, 1 << 20), &PutOptions::default()).is_err());
+    stopped.signal(Signal::CONT);
+    eventually("the node takes blocks again", || client.put("after", b"bytes", &PutOptions::default()).is_ok());
+    let open = ["tidepool_node_reserved", "tidepool_node_quarantined_bytes"];
+    eventually("nothing is reserved or quarantined", || {
+        let stat = client.node_stat(&crate::cluster::name("stopped")).unwrap_or_default();
+        !stat.is_empty() && stat.iter().filter(|(name, _)| open.contains(&name.as_str())).all(|(_, value)| *value == 0)
+    });
+}
+
+#[test]
 fn a_killed_node_of_this_host_is_no_longer_read_from() {
     let cluster = Cluster::without_catalog(0);
     let killed = cluster.spawn_node("killed");

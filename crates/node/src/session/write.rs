@@ -117,10 +117,10 @@ impl Session<'_> {
         for slot in slots {
             self.mine.remove(slot);
             // Dropped here: a client that aborts says that it no longer writes.
-            let open = self.shared.reservations.take(*slot, self.client, Deadline::after(Duration::ZERO));
-            if let (None, Some(process)) = (open, &self.process) {
-                process.release_late(*slot);
-            }
+            let _ = self.shared.reservations.take(*slot, self.client, Deadline::after(Duration::ZERO));
+        }
+        if let (true, Some(process)) = (slots.is_empty(), &self.process) {
+            process.release_late();
         }
         Answer::Reply(Reply::Done)
     }

@@ -9,10 +9,13 @@ mod tcp;
 
 use super::{BenchError, Plan, Report};
 
+/// Measures a group: told how, it sets what it found and says what it is doing.
+type Measure = fn(&Plan, &mut Report, &mut dyn FnMut(&str)) -> Result<(), BenchError>;
+
 /// A group of fields that share their sides.
 struct Group {
     fields: &'static [&'static str],
-    measure: fn(&Plan, &mut Report, &mut dyn FnMut(&str)) -> Result<(), BenchError>,
+    measure: Measure,
 }
 
 /// In the order in which they are measured: the short ones first.

@@ -41,8 +41,9 @@ pub(super) struct GetSide {
     plan: GetPlan,
     client: Client,
     destination: Vec<u8>,
-    keys: Vec<[u8; 16]>,
     order: Vec<u32>,
+    /// In the order in which they are asked for, as a caller has them.
+    keys: Vec<[u8; 16]>,
     /// Whether the last run read everything, so that everything can be verified.
     whole: bool,
 }
@@ -50,11 +51,12 @@ pub(super) struct GetSide {
 impl GetPlan {
     pub(super) fn set_up(&self) -> io::Result<GetSide> {
         let count = u32::try_from(self.footprint.0 / self.block.0).map_err(io::Error::other)?;
+        let order = self.order.of(count, self.seed);
         Ok(GetSide {
             client: self.pool.connect()?,
             destination: vec![WIPE; self.footprint.0 as usize],
-            keys: (0..count).map(|index| block_key(index.into())).collect(),
-            order: self.order.of(count, self.seed),
+            keys: order.iter().map(|&index| block_key(index.into())).collect(),
+            order,
             whole: false,
             plan: self.clone(),
         })
@@ -65,15 +67,14 @@ impl GetSide {
     fn batches(&mut self) -> io::Result<Sample> {
         // The caller has its keys and buffers; putting them into the call's form is not the pool's work.
         let mut places: Vec<_> = self.destination.chunks_exact_mut(self.plan.block.0 as usize).map(Some).collect();
-        let mut item = |index: &u32| {
-            let place = places[*index as usize].take().expect("an order names every block once");
-            GetInto::new(&self.keys[*index as usize], place)
-        };
-        let mut batches: Vec<Vec<GetInto<'_>>> =
-            self.order.chunks(self.plan.batch).map(|batch| batch.iter().map(&mut item).collect()).collect();
+        let mut items = Vec::with_capacity(places.len());
+        for (&index, key) in self.order.iter().zip(&self.keys) {
+            let place = places[index as usize].take().expect("an order names every block once");
+            items.push(GetInto::new(key, place));
+        }
         let start = Instant::now();
         let mut misses = 0;
-        for batch in &mut batches {
+        for batch in items.chunks_mut(self.plan.batch) {
             misses += self.client.get_batch_into(batch).iter().filter(|got| !matches!(got, Ok(Some(_)))).count();
         }
         let elapsed = start.elapsed();
@@ -86,10 +87,10 @@ impl GetSide {
     fn one_by_one(&mut self) -> io::Result<Sample> {
         let block = self.plan.block.0 as usize;
         let mut seconds = Vec::with_capacity(SINGLES);
-        for &index in self.order.iter().cycle().take(SINGLES) {
+        for (&index, key) in self.order.iter().zip(&self.keys).cycle().take(SINGLES) {
             let place = &mut self.destination[index as usize * block..][..block];
             let start = Instant::now();
-            let got = self.client.get_into(&self.keys[index as usize], place);
+            let got = self.client.get_into(key, place);
             seconds.push(start.elapsed().as_secs_f64());
             if !matches!(got, Ok(Some(len)) if len == block) {
                 return Err(io::Error::other(format!("block {index} was not found")));
