@@ -54,9 +54,9 @@ impl Mapping {
     /// second per gigabyte: call it from a thread that has the time.
     pub fn populate(&self) {
         self.map.populate(false);
-        match &self.writable {
-            Some(writable) => writable.populate(true),
-            None => self.slab.populate(false),
+        self.slab.populate(false);
+        if let Some(writable) = &self.writable {
+            writable.populate(true);
         }
     }
 
