@@ -1,7 +1,7 @@
 //! A client's side of a node's memory: finds blocks in the shared index without asking anybody.
 
 use crate::layout::{CONTROL_BYTES, FormatError, Shape};
-use crate::memory::Memory;
+use crate::memory::{Memory, prefetch};
 use crate::protocol::{Described, Index, LINE_WORDS, generation_of, load_sealed, unchanged};
 use crate::sync::AtomicU64;
 use std::io;
@@ -163,15 +163,4 @@ impl Found {
     pub(crate) fn checksums_at(&self) -> u64 {
         crate::placed::Placed::of(&self.described).checksums_at()
     }
-}
-
-/// Asks the processor to have the line at `address` in cache soon.
-pub(crate) fn prefetch(address: *const u8) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch never faults, whatever the address.
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(address.cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = address;
 }

@@ -4,7 +4,8 @@
 //! cache misses of its index lines, headers and first bytes overlap. Blocks large enough to share go to the copy threads
 //! together, and each is checked after all are copied.
 
-use crate::mapping::{Found, Mapping, prefetch};
+use crate::mapping::{Found, Mapping};
+use crate::memory::prefetch;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use tidepool_transfer::copy::{self, ChecksumsInto, CopyJob, CopyPool};

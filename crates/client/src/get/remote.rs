@@ -16,7 +16,11 @@ use tidepool_types::Deadline;
 
 /// Reads that this host's nodes do not hold.
 pub(super) fn read(core: &Core, reads: &mut [Read], deadline: Deadline) {
+    ask_only_remote(core, reads, deadline);
     let wanted: Vec<usize> = (0..reads.len()).filter(|&index| reads[index].is_wanted()).collect();
+    if wanted.is_empty() {
+        return;
+    }
     let ids: Vec<_> = wanted.iter().map(|&index| reads[index].id).collect();
     let answer = core.catalogs.lookup(&ids, deadline);
     let holders = answer.located;
@@ -41,6 +45,17 @@ pub(super) fn read(core: &Core, reads: &mut [Read], deadline: Deadline) {
         let until = if more { deadline.capped(deadline.remaining() / 2) } else { deadline };
         read_groups(core, &groups, reads, until);
         seekers.retain(|seeker| reads[seeker.read].is_wanted());
+    }
+}
+
+/// A pool with one node beside this host's needs no catalog for a hit: that node knows what it holds. What it does not
+/// hold is looked up as ever, since another node may have joined.
+fn ask_only_remote(core: &Core, reads: &mut [Read], deadline: Deadline) {
+    let table = core.peers.table();
+    if let Some(peer) = table.only_remote() {
+        let wanted = (0..reads.len()).filter(|&index| reads[index].is_wanted()).collect();
+        let group = Group { peer: Arc::clone(peer), reads: wanted };
+        read_groups(core, &[group], reads, deadline.capped(deadline.remaining() / 2));
     }
 }
 

@@ -45,6 +45,13 @@ impl Table {
         self.members.iter().find(|member| member.node.name == key.name && member.node.epoch == key.epoch)
     }
 
+    /// The one node on the network, when there is just one and it answers.
+    pub(crate) fn only_remote(&self) -> Option<&Arc<Peer>> {
+        let mut remotes = self.remotes.values();
+        let only = remotes.next().filter(|_| remotes.next().is_none())?;
+        Some(only).filter(|peer| !peer.wants_probe())
+    }
+
     /// Every node that has been reached.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Peer>> {
         self.locals.iter().chain(self.remotes.values())

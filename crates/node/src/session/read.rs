@@ -9,7 +9,7 @@ use tidepool_store::{Hold, Pool};
 use tidepool_transfer::conn::ConnError;
 use tidepool_transfer::tcp::serve::{BlockSource, HeldBlock, serve_get};
 use tidepool_types::{BlockId, ClientId, CopyName, Deadline};
-use tidepool_wire::message::{Get, Reason, Reply, SlotName, Touch, ViewOutcome};
+use tidepool_wire::message::{Get, GetItem, Reason, Reply, SlotName, Touch, ViewOutcome};
 
 /// The pool as the sending side sees it.
 struct Source<'a> {
@@ -25,11 +25,15 @@ impl BlockSource for Source<'_> {
     type Held = Sending;
 
     fn hold(&self, id: &BlockId, copy: Option<CopyName>) -> Option<Sending> {
-        let hold = self.pool.hold(id, copy)?;
-        if hold.writer() != self.reader {
-            add(&self.counters.foreign_hits, 1);
-        }
-        Some(Sending(hold))
+        self.pool.hold(id, copy).map(Sending)
+    }
+
+    fn hold_all(&self, items: &[GetItem]) -> Vec<Option<Sending>> {
+        let wanted: Vec<_> = items.iter().map(|item| (item.id, item.copy)).collect();
+        let held = self.pool.hold_all(&wanted);
+        let foreign = held.iter().flatten().filter(|hold| hold.writer() != self.reader).count();
+        add(&self.counters.foreign_hits, foreign as u64);
+        held.into_iter().map(|hold| hold.map(Sending)).collect()
     }
 
     fn damaged(&self, id: &BlockId, copy: CopyName) {

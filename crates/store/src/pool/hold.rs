@@ -2,6 +2,7 @@
 //! copies on the same host never do.
 
 use super::{Inner, Pool, SlotState};
+use crate::memory::prefetch;
 use crate::placed::Placed;
 use crate::protocol::{Described, State, retire, stamp};
 use std::sync::Arc;
@@ -20,14 +21,34 @@ pub struct Hold {
 impl Pool {
     /// Holds a block, which counts as a use of it; only the copy of that name when one is given.
     pub fn hold(self: &Arc<Self>, id: &BlockId, copy: Option<CopyName>) -> Option<Hold> {
+        self.hold_one(&mut self.inner.lock(), id, copy)
+    }
+
+    /// As [`Pool::hold`] for several blocks, whose look-ups overlap.
+    pub fn hold_all(self: &Arc<Self>, wanted: &[(BlockId, Option<CopyName>)]) -> Vec<Option<Hold>> {
+        let index = self.index();
+        wanted.iter().for_each(|(id, _)| prefetch(index.bucket(index.home(id.words())).as_ptr().cast()));
+        for (id, _) in wanted {
+            index.find(id.words(), |slot| {
+                prefetch(self.header(slot).as_ptr().cast());
+                Some(())
+            });
+        }
         let mut inner = self.inner.lock();
-        let (slot, described) = self.lookup(&inner, id)?;
+        wanted.iter().map(|(id, copy)| self.hold_one(&mut inner, id, *copy)).collect()
+    }
+
+    fn hold_one(self: &Arc<Self>, inner: &mut Inner, id: &BlockId, copy: Option<CopyName>) -> Option<Hold> {
+        let (slot, described) = self.lookup(inner, id)?;
         let generation = inner.slots[slot as usize].generation;
         if copy.is_some_and(|copy| copy != self.name(generation)) {
             return None;
         }
         inner.mark_used(slot);
-        Some(self.hold_slot(&mut inner, slot, described))
+        let hold = self.hold_slot(inner, slot, described);
+        // Whoever holds a block reads its checksums next.
+        prefetch(hold.checksums().as_ptr().cast());
+        Some(hold)
     }
 
     /// Holds a block without counting it as a use: to look at it.
