@@ -4,7 +4,7 @@ use crate::announce::{AnnounceConfig, Announcer, NodeInfo};
 use crate::config::NodeConfig;
 use crate::counters::Counters;
 use crate::listen::{self, Listeners};
-use crate::process::Processes;
+use crate::process::{Processes, add};
 use crate::reservations::Reservations;
 use crate::scrub;
 use parking_lot::{Condvar, Mutex};
@@ -19,7 +19,7 @@ use thiserror::Error;
 use tidepool_store::inventory::Inventory;
 use tidepool_store::{OpenError, Pool, PoolConfig};
 use tidepool_transfer::conn::Socket;
-use tidepool_types::{ClientId, Epoch, Metric};
+use tidepool_types::{ClientId, Deadline, Epoch, Metric};
 
 /// Why a node did not start.
 #[derive(Debug, Error)]
@@ -184,6 +184,15 @@ impl Node {
 }
 
 impl Shared {
+    /// Waits until every healthy catalog knows all that is held by now. Whatever the client's own deadline: a put that is
+    /// answered is announced, and a catalog that keeps silent costs the bound once.
+    pub(crate) fn announce_all(&self) {
+        let until = Deadline::after(2 * self.config.announce_timeout);
+        if !self.announcer.wait_announced(Inventory::latest(&*self.pool), until) {
+            add(&self.counters.unannounced, 1);
+        }
+    }
+
     pub(crate) fn metrics(&self) -> Vec<Metric> {
         self.counters.collect(&self.pool.stats(), self.pool.capacity())
     }

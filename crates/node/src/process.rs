@@ -64,7 +64,9 @@ impl Processes {
                 }
                 let (held, counters) = (Mutex::default(), Arc::clone(&self.counters));
                 let process = Arc::new(Process { key, pidfd, held, counters });
-                known.insert(key, Arc::clone(&process));
+                if let Some(ended) = known.insert(key, Arc::clone(&process)) {
+                    ended.let_go_of_everything();
+                }
                 process
             }
         };
@@ -76,9 +78,12 @@ impl Processes {
     pub(crate) fn disconnected(&self, process: &Process) {
         let mut known = self.known.lock();
         let mut held = process.held.lock();
-        held.connections -= 1;
+        held.connections = held.connections.saturating_sub(1);
         if held.connections == 0 && held.views.is_empty() && held.late.is_empty() {
-            known.remove(&process.key);
+            // Only this incarnation: a pid may have been reused for another one.
+            if known.get(&process.key).is_some_and(|current| std::ptr::eq(&raw const **current, process)) {
+                known.remove(&process.key);
+            }
         }
     }
 
@@ -164,7 +169,11 @@ impl Process {
     }
 
     fn let_go_of_everything(&self) {
-        let held = std::mem::take(&mut *self.held.lock());
+        let held = {
+            let mut held = self.held.lock();
+            let connections = held.connections;
+            std::mem::replace(&mut *held, Held { connections, ..Held::default() })
+        };
         let views: u32 = held.views.values().map(|(_, count)| count).sum();
         sub(&self.counters.views, views.into());
         sub(&self.counters.view_bytes, held.view_bytes);

@@ -26,12 +26,11 @@ pub(crate) fn run(shared: &Shared, pull: &Pull) -> Vec<PullOutcome> {
     if let Err(error) = pull_missing(shared, pull, &ids, &mut outcomes, until) {
         tracing::debug!(source = pull.source, %error, "a pull failed");
     }
-    let announced = outcomes.contains(&PullOutcome::Copied);
-    if announced && !shared.announcer.wait_announced(tidepool_store::inventory::Inventory::latest(&*shared.pool), until)
-    {
-        add(&shared.counters.unannounced, 1);
+    if outcomes.iter().any(|outcome| matches!(outcome, PullOutcome::Copied | PullOutcome::Held)) {
+        shared.announce_all();
     }
-    if pull.remove_source {
+    // A node that is told to move blocks from itself to itself keeps them.
+    if pull.remove_source && pull.epoch != shared.pool.epoch() {
         remove_at_source(shared, pull, &ids, &outcomes, until);
     }
     outcomes
@@ -98,7 +97,7 @@ fn pull_one(
     until: Deadline,
 ) -> PullOutcome {
     let Ok(key) = Key::new(key) else { return PullOutcome::Missing };
-    let reservation = match shared.pool.reserve(key, id, len, shared.client, until) {
+    let reservation = match shared.pool.reserve(key, id, len, shared.client, until, &|| !shared.stop.is_set()) {
         Ok(reservation) => reservation,
         Err(NoRoom::Full | NoRoom::TooLarge) => return PullOutcome::NoSpace,
     };

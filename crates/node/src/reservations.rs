@@ -16,19 +16,43 @@ pub(crate) struct Open {
     pub(crate) client: ClientId,
     /// Whether its writer copies through the mapped slab.
     pub(crate) mapped: bool,
-    /// Checksums of chunks that arrived whole through a socket.
-    received: Mutex<Vec<Option<u32>>>,
+    /// What is known of the chunks that came through a socket.
+    received: Mutex<Vec<Chunk>>,
+}
+
+/// What is known of one chunk of a reservation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Chunk {
+    /// Nothing has been written to it.
+    Untouched,
+    /// It is being written to for the first time.
+    Coming,
+    /// It was written to once, as a whole, with this checksum.
+    Whole(u32),
+    /// It was written to in parts or more than once: only its bytes tell what it is.
+    Unsure,
 }
 
 impl Open {
     pub(crate) fn new(reservation: Reservation, client: ClientId, mapped: bool) -> Self {
         let chunks = if mapped { 0 } else { chunk_count(reservation.len()) as usize };
-        Self { reservation, client, mapped, received: Mutex::new(vec![None; chunks]) }
+        Self { reservation, client, mapped, received: Mutex::new(vec![Chunk::Untouched; chunks]) }
     }
 
     /// The block's id.
     pub(crate) fn id(&self) -> BlockId {
         self.reservation.id()
+    }
+
+    /// A Write is about to store `len` bytes at `offset`. A chunk that was touched before is unsure from now on, whether
+    /// or not this Write comes to its end.
+    pub(crate) fn note_receiving(&self, offset: u64, len: u64) {
+        let mut received = self.received.lock();
+        for chunk in offset / CHUNK_LEN..(offset + len).div_ceil(CHUNK_LEN) {
+            if let Some(known) = received.get_mut(chunk as usize) {
+                *known = if *known == Chunk::Untouched { Chunk::Coming } else { Chunk::Unsure };
+            }
+        }
     }
 
     /// Notes what a Write brought: `sums` are those of the pieces of chunks from `offset` on, `len` bytes.
@@ -41,8 +65,9 @@ impl Open {
         for (chunk, &sum) in (first..).zip(sums) {
             let start = offset.max(chunk * CHUNK_LEN);
             let end = (offset + len).min((chunk + 1) * CHUNK_LEN);
-            if let Some(slot) = received.get_mut(chunk as usize) {
-                *slot = whole(start, end).then_some(sum);
+            if let Some(known) = received.get_mut(chunk as usize) {
+                let first = *known == Chunk::Coming && whole(start, end);
+                *known = if first { Chunk::Whole(sum) } else { Chunk::Unsure };
             }
         }
     }
@@ -53,7 +78,8 @@ impl Open {
             return true;
         }
         let received = self.received.lock();
-        let known = received.len() == checksums.len() && received.iter().zip(checksums).all(|(a, b)| *a == Some(*b));
+        let known = received.len() == checksums.len()
+            && received.iter().zip(checksums).all(|(known, sum)| *known == Chunk::Whole(*sum));
         known || self.reservation.matches(checksums)
     }
 }

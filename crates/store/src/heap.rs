@@ -40,6 +40,10 @@ struct List {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RunId(u32);
 
+/// A free run, until the heap changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FreeRun(u32);
+
 /// What lies beside a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Neighbour {
@@ -115,6 +119,18 @@ impl Heap {
         let want = bytes.div_ceil(GRANULE).max(1);
         let align = (align / GRANULE).max(1);
         let found = self.find(want, align)?;
+        Some(self.take_found(found, want, align, user))
+    }
+
+    /// As [`Heap::take`], out of the free run that [`Heap::give_back`] named and nothing has been taken from since. Other
+    /// free runs of the same class may be older, and too short: this one needs no search.
+    pub(crate) fn take_from(&mut self, free: FreeRun, bytes: u64, align: u64, user: u32) -> Option<(RunId, u64)> {
+        let want = bytes.div_ceil(GRANULE).max(1);
+        let align = (align / GRANULE).max(1);
+        self.fits(free.0, want, align).then(|| self.take_found(free.0, want, align, user))
+    }
+
+    fn take_found(&mut self, found: u32, want: u64, align: u64, user: u32) -> (RunId, u64) {
         let run = self.split_front(found, align);
         self.unlink_free(run);
         if self.runs[run as usize].len > want {
@@ -123,25 +139,22 @@ impl Heap {
         }
         self.runs[run as usize].user = user;
         self.free_granules -= want;
-        Some((RunId(run), self.runs[run as usize].start * GRANULE))
+        (RunId(run), self.runs[run as usize].start * GRANULE)
     }
 
-    /// A length of free space in which `bytes` bytes aligned to `align` are sure to be found, whatever the class of the
-    /// run that holds it.
+    /// A length of free space in which `bytes` bytes aligned to `align` have room wherever it starts.
     pub(crate) fn sure_fit(bytes: u64, align: u64) -> u64 {
-        let want = bytes.div_ceil(GRANULE) + (align / GRANULE).max(1) - 1;
-        // A class spans at most 1/32 of its lower bound.
-        (want + want.div_ceil(SUBS as u64)) * GRANULE
+        (bytes.div_ceil(GRANULE) + (align / GRANULE).max(1) - 1) * GRANULE
     }
 
-    /// Gives a run back; it merges with free neighbours. Returns the bytes of the free run it became part of.
-    pub(crate) fn give_back(&mut self, RunId(run): RunId) -> u64 {
+    /// Gives a run back; it merges with free neighbours. Returns the free run that it became part of.
+    pub(crate) fn give_back(&mut self, RunId(run): RunId) -> FreeRun {
         self.runs[run as usize].user = NONE;
         self.free_granules += self.runs[run as usize].len;
         let run = self.merge_before(run);
         self.merge_after(run);
         self.link_free(run);
-        self.runs[run as usize].len * GRANULE
+        FreeRun(run)
     }
 
     /// What lies beyond the free space on one side of a run that is in use.

@@ -15,7 +15,7 @@ fn put(pool: &Arc<Pool>, key: &[u8], bytes: &[u8]) {
     let key = Key::new(key).unwrap();
     let id = BlockId::derive(&TenantSecret::DEFAULT, key);
     let deadline = Deadline::after(Duration::from_secs(1));
-    let reservation = pool.reserve(key, id, bytes.len() as u64, ClientId(0x55), deadline).unwrap();
+    let reservation = pool.reserve(key, id, bytes.len() as u64, ClientId(0x55), deadline, &|| true).unwrap();
     let to = reservation.address(0, bytes.len() as u64).unwrap();
     // SAFETY: the reservation is ours and long enough.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };

@@ -38,7 +38,8 @@ fn id(n: u64) -> BlockId {
 fn put(pool: &Arc<Pool>, n: u64, bytes: &[u8]) {
     let key = n.to_le_bytes();
     let until = Deadline::after(Duration::from_secs(1));
-    let reservation = pool.reserve(Key::new(&key).unwrap(), id(n), bytes.len() as u64, ClientId(1), until).unwrap();
+    let reservation =
+        pool.reserve(Key::new(&key).unwrap(), id(n), bytes.len() as u64, ClientId(1), until, &|| true).unwrap();
     let to = reservation.address(0, bytes.len() as u64).unwrap();
     // SAFETY: the reservation is ours and long enough.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };

@@ -63,6 +63,10 @@ impl Health {
             Link::Left => LEFT,
         };
         self.link.fetch_max(value, Ordering::AcqRel);
+        // From here on the node answers puts that this catalog does not hear of.
+        if link != Link::Open {
+            self.caught_up.store(false, Ordering::Release);
+        }
     }
 
     pub(crate) fn link(&self) -> Link {

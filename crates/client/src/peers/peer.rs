@@ -157,6 +157,11 @@ impl Peer {
                 self.down.store(false, Ordering::Release);
                 true
             }
+            // It lives: it only has no room for one more connection.
+            Err(ConnError::Refused(refusal)) if refusal.reason != Reason::Stopping => {
+                self.down.store(false, Ordering::Release);
+                true
+            }
             Err(error) => {
                 self.down.store(true, Ordering::Release);
                 self.connections.clear();

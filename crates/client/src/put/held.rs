@@ -1,4 +1,4 @@
-//! Whether a block is held already: this host's indexes say so themselves; what a catalog says, the holder confirms.
+//! Whether a block is held already: this host's indexes and the catalogs say who may hold it, and the holder confirms.
 
 use super::Job;
 use crate::catalogs::Located;
@@ -15,7 +15,7 @@ const CONFIRM: Duration = Duration::from_millis(250);
 /// Notes who holds the blocks already.
 pub(super) fn find(core: &Core, jobs: &mut [Job<'_>], deadline: Deadline) {
     let table = core.peers.table();
-    find_here(core, &table, jobs);
+    find_here(&table, jobs, deadline);
     let open: Vec<usize> = (0..jobs.len()).filter(|&index| jobs[index].lacks_copies()).collect();
     if open.is_empty() {
         return;
@@ -27,18 +27,14 @@ pub(super) fn find(core: &Core, jobs: &mut [Job<'_>], deadline: Deadline) {
     }
 }
 
-/// Looks into the indexes of this host's nodes. A block that is there counts as used.
-fn find_here(core: &Core, table: &Table, jobs: &mut [Job<'_>]) {
+/// Looks into the indexes of this host's nodes. What is there the node confirms: another writer may have sealed it a
+/// moment ago, and the answer to this put must not come before the catalogs know of it.
+fn find_here(table: &Table, jobs: &mut [Job<'_>], deadline: Deadline) {
     for (peer, memory) in table.locals.iter().filter_map(|peer| Some((peer, peer.memory()?))) {
-        let mut slots = Vec::new();
-        for job in jobs.iter_mut().filter(|job| job.lacks_copies()) {
-            if let Some(found) = memory.mapping.find(&job.id) {
-                job.holders.push(peer.key.clone());
-                slots.push(found.slot());
-            }
-        }
-        if !slots.is_empty() {
-            memory.touch(&core.counters, |touch| touch.slots.extend(slots));
+        let held = |index: &usize| jobs[*index].lacks_copies() && memory.mapping.find(&jobs[*index].id).is_some();
+        let held: Vec<usize> = (0..jobs.len()).filter(held).collect();
+        if !held.is_empty() {
+            confirm(peer, &held, jobs, deadline.capped(CONFIRM));
         }
     }
 }

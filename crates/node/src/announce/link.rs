@@ -2,7 +2,7 @@
 //! puts that wait for it.
 
 use parking_lot::{Condvar, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tidepool_wire::catalog::{Ack, Resync};
 
 /// How the stream to a catalog stands.
@@ -27,6 +27,16 @@ struct State {
     heard: Instant,
     gave_up: u64,
     snapshots: u64,
+    /// When the stream last stopped being one that puts wait for, other than by giving up on it.
+    left_healthy: Option<Instant>,
+}
+
+impl State {
+    fn leave_healthy(&mut self) {
+        if self.phase == Phase::Healthy {
+            self.left_healthy = Some(Instant::now());
+        }
+    }
 }
 
 /// See the file's head.
@@ -56,6 +66,7 @@ impl Link {
             heard: Instant::now(),
             gave_up: 0,
             snapshots: 0,
+            left_healthy: None,
         };
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
@@ -63,6 +74,7 @@ impl Link {
     /// Snapshot `number` of a stream begins; what was acknowledged before does not count.
     pub(super) fn begin_snapshot(&self, number: u64) {
         let mut state = self.state.lock();
+        state.leave_healthy();
         state.phase = Phase::Loading;
         state.ack = Ack { probe: state.ack.probe, ..Ack::default() };
         state.snapshot = number;
@@ -84,6 +96,7 @@ impl Link {
     /// The stream is over or to be closed: puts no longer wait.
     pub(super) fn take_down(&self) {
         let mut state = self.state.lock();
+        state.leave_healthy();
         state.phase = Phase::Down;
         state.ack = Ack::default();
         self.changed.notify_all();
@@ -156,15 +169,25 @@ impl Link {
         state.phase != Phase::Down && !state.resync && state.ack.pages >= pages
     }
 
-    /// Waits, if the catalog is healthy, until it has acknowledged change `number`.
-    pub(super) fn wait_acknowledged(&self, number: u64, until: Instant) -> Waited {
+    /// Waits until the catalog has acknowledged change `number`, if it is healthy. If its stream ended less than `bound`
+    /// ago, it may not know that yet and still call itself complete: then the wait is for the rest of the bound.
+    pub(super) fn wait_acknowledged(&self, number: u64, until: Instant, bound: Duration) -> Waited {
         let mut state = self.state.lock();
-        while state.phase == Phase::Healthy && state.ack.applied < number {
-            if self.changed.wait_until(&mut state, until).timed_out() {
-                break;
+        loop {
+            let healthy = state.phase == Phase::Healthy;
+            if healthy && state.ack.applied >= number {
+                return Waited::Done;
+            }
+            let wait = match state.left_healthy {
+                _ if healthy => until,
+                Some(left) if left + bound > Instant::now() => until.min(left + bound),
+                _ => return Waited::Done,
+            };
+            if self.changed.wait_until(&mut state, wait).timed_out() && Instant::now() >= until {
+                let healthy = state.phase == Phase::Healthy;
+                return if healthy && state.ack.applied < number { Waited::Late } else { Waited::Done };
             }
         }
-        if state.phase == Phase::Healthy && state.ack.applied < number { Waited::Late } else { Waited::Done }
     }
 
     /// No put waits for this catalog any more; its stream will be closed.

@@ -169,7 +169,7 @@ impl Announcer {
         let until = bound.min(deadline.instant());
         let mut all = true;
         for target in &self.targets {
-            if target.link.wait_acknowledged(number, until) == Waited::Late {
+            if target.link.wait_acknowledged(number, until, self.config.ack_bound) == Waited::Late {
                 if Instant::now() >= bound {
                     tracing::warn!(
                         catalog = target.address,

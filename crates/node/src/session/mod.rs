@@ -6,6 +6,7 @@ mod write;
 
 use crate::node::Shared;
 use crate::process::{Process, add};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -120,7 +121,10 @@ impl<'a> Session<'a> {
                     Reply::Sealed(_) => Some(&self.shared.counters.seal_latency),
                     _ => None,
                 };
-                self.connection.send_reply(number, &reply, &[], &[], until)?;
+                if let Err(error) = self.connection.send_reply(number, &reply, &[], &[], until) {
+                    self.take_back(&reply);
+                    return Err(error);
+                }
                 if let Some(latency) = latency {
                     latency.observe(started.elapsed());
                 }
@@ -139,7 +143,7 @@ impl<'a> Session<'a> {
             Request::Seal(seal) => self.seal(&seal),
             Request::Abort(slots) => self.abort(&slots),
             Request::Get(get) => self.get(number, &get)?,
-            Request::Confirm(ids) => Answer::Reply(Reply::Found(self.shared.pool.confirm(&ids))),
+            Request::Confirm(ids) => self.confirm(&ids),
             Request::View(ids) => self.view(&ids),
             Request::Unview(slots) => self.unview(&slots),
             Request::Touch(touch) => self.touch(&touch),
@@ -153,6 +157,14 @@ impl<'a> Session<'a> {
             Request::Stat => self.stat(),
             Request::Describe(id) => self.describe(&id),
         })
+    }
+
+    /// Whether the client has closed its end: nobody waits for an answer any more.
+    fn has_hung_up(&self) -> bool {
+        let mut fds = [PollFd::new(&**self.connection.socket(), PollFlags::RDHUP)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let ended = PollFlags::HUP | PollFlags::RDHUP | PollFlags::ERR;
+        rustix::event::poll(&mut fds, Some(&now)).is_err() || fds[0].revents().intersects(ended)
     }
 
     /// Frees what the connection held, except what its process could still be writing to.

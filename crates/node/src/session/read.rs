@@ -97,6 +97,26 @@ impl Session<'_> {
         Answer::Reply(Reply::Views(ids.iter().map(one).collect()))
     }
 
+    /// Undoes what a reply that never arrived said: a client cannot let go of views that it does not know of.
+    pub(super) fn take_back(&self, reply: &Reply) {
+        if let (Reply::Views(views), Some(process)) = (reply, &self.process) {
+            for view in views {
+                if let ViewOutcome::Pinned { slot, .. } = view {
+                    process.drop_view(*slot);
+                }
+            }
+        }
+    }
+
+    /// Answers a put's question whether blocks are held. A yes answers that put, so the catalogs must know of it.
+    pub(super) fn confirm(&self, ids: &[BlockId]) -> Answer {
+        let found = self.shared.pool.confirm(ids);
+        if found.iter().any(Option::is_some) {
+            self.shared.announce_all();
+        }
+        Answer::Reply(Reply::Found(found))
+    }
+
     pub(super) fn unview(&self, slots: &[SlotName]) -> Answer {
         if let Some(process) = &self.process {
             slots.iter().for_each(|slot| process.drop_view(*slot));

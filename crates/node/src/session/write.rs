@@ -31,7 +31,13 @@ impl Session<'_> {
         };
         let outcomes: Result<Vec<_>, String> = reserve.items.iter().map(&mut one).collect();
         match outcomes {
-            Ok(outcomes) => Answer::Reply(Reply::Reserved(outcomes)),
+            Ok(outcomes) => {
+                // "Held" answers the put: like any answered put it must be known to the catalogs.
+                if outcomes.iter().any(|outcome| matches!(outcome, ReserveOutcome::Held(_))) {
+                    self.shared.announce_all();
+                }
+                Answer::Reply(Reply::Reserved(outcomes))
+            }
             Err(message) => Answer::Refuse(Reason::Invalid, message),
         }
     }
@@ -47,7 +53,8 @@ impl Session<'_> {
         if mapped && self.process.as_ref().is_none_or(|process| process.late_bytes() + item.len > limit.max(item.len)) {
             return Ok(ReserveOutcome::UseSocket);
         }
-        Ok(match self.shared.pool.reserve(key, id, item.len, self.client, until) {
+        let is_wanted = || !self.shared.stop.is_set() && !self.has_hung_up();
+        Ok(match self.shared.pool.reserve(key, id, item.len, self.client, until, &is_wanted) {
             Ok(reservation) => {
                 let offset = reservation.offset();
                 let slot = self.shared.reservations.add(Open::new(reservation, self.client, mapped));
@@ -64,6 +71,7 @@ impl Session<'_> {
         let (receiver, counters) = (self.connection.receiver(), &self.shared.counters);
         let received = self.shared.reservations.with(write.slot, self.client, |open| {
             let start = open.reservation.address(write.offset, payload_len).filter(|_| payload_len > 0)?;
+            open.note_receiving(write.offset, payload_len);
             let to = Region { start, len: payload_len as usize };
             let checksum = BlockChecksum::new(open.id(), open.reservation.len());
             // SAFETY: the bytes lie inside the reservation, which stays open while this runs; a second Write of the same
@@ -84,15 +92,14 @@ impl Session<'_> {
 
     pub(super) fn seal(&mut self, seal: &Seal) -> Answer {
         let until = Deadline::after(Duration::from_millis(seal.wait_millis.into()));
-        let mut last_change = 0;
-        let outcomes = seal.items.iter().map(|item| self.seal_one(item, until, &mut last_change)).collect();
-        if last_change > 0 && !self.shared.announcer.wait_announced(last_change, until) {
-            add(&self.shared.counters.unannounced, 1);
+        let outcomes: Vec<SealOutcome> = seal.items.iter().map(|item| self.seal_one(item, until)).collect();
+        if outcomes.iter().any(|outcome| matches!(outcome, SealOutcome::Sealed(_))) {
+            self.shared.announce_all();
         }
         Answer::Reply(Reply::Sealed(outcomes))
     }
 
-    fn seal_one(&mut self, item: &SealItem, until: Deadline, last_change: &mut u64) -> SealOutcome {
+    fn seal_one(&mut self, item: &SealItem, until: Deadline) -> SealOutcome {
         self.mine.remove(&item.slot);
         let Some(open) = self.shared.reservations.take(item.slot, self.client, until) else {
             return SealOutcome::Unknown;
@@ -103,8 +110,7 @@ impl Session<'_> {
         }
         let mapped = if open.mapped { open.reservation.len() } else { 0 };
         match open.reservation.seal(&item.checksums) {
-            Ok(Sealed::New { copy, change }) => {
-                *last_change = change.max(*last_change);
+            Ok(Sealed::New { copy, .. }) => {
                 add(&self.shared.counters.mapped_bytes_in, mapped);
                 SealOutcome::Sealed(copy)
             }

@@ -7,14 +7,24 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidepool_types::{BlockId, Tier};
 
+/// Slots that are looked at under one lock.
+const SLOTS_PER_LOCK: u64 = 8192;
+
 impl Pool {
     /// Holds the first sealed block at or after slot `cursor`; also returns where to go on. `None` at the end.
     pub fn hold_from(self: &Arc<Self>, cursor: u64) -> Option<(Hold, u64)> {
-        let mut inner = self.inner.lock();
-        let sealed = |slot: &u64| inner.slots[*slot as usize].state == SlotState::Sealed;
-        let slot = (cursor..self.shape.slots).find(sealed)?;
-        let (_, described) = load_sealed(self.header(slot as u32))?;
-        Some((self.hold_slot(&mut inner, slot as u32, described), slot + 1))
+        let mut first = cursor;
+        while first < self.shape.slots {
+            let end = self.shape.slots.min(first + SLOTS_PER_LOCK);
+            let mut inner = self.inner.lock();
+            let sealed = |slot: &u64| inner.slots[*slot as usize].state == SlotState::Sealed;
+            if let Some(slot) = (first..end).find(sealed) {
+                let (_, described) = load_sealed(self.header(slot as u32))?;
+                return Some((self.hold_slot(&mut inner, slot as u32, described), slot + 1));
+            }
+            first = end;
+        }
+        None
     }
 }
 

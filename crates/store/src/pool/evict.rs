@@ -5,7 +5,7 @@
 //! they are mostly of an age. The cost is that of the blocks evicted; nothing is scanned.
 
 use super::{Inner, Pool, SlotState};
-use crate::heap::{Heap, Neighbour, Side};
+use crate::heap::{FreeRun, Heap, Neighbour, RunId, Side};
 use crate::protocol::State;
 
 /// Victims that are tried before a writer has to wait: each may be walled in by blocks that are held.
@@ -14,33 +14,52 @@ const ATTEMPTS: usize = 64;
 impl Pool {
     /// A free slot with `bytes` of space, and where it starts; `None` when what stands in the way is held.
     pub(super) fn make_room(&self, inner: &mut Inner, bytes: u64, align: u64) -> Option<(u32, u64)> {
-        for _ in 0..ATTEMPTS {
+        // The first window is as long as the block; if it starts where the block cannot, the next ones have room to align.
+        for enough in std::iter::once(bytes).chain(std::iter::repeat_n(Heap::sure_fit(bytes, align), ATTEMPTS)) {
             let Some(&slot) = inner.free_slots.front() else {
                 let victim = inner.coldest_evictable()?;
-                self.evict(inner, victim);
+                let _ = self.evict(inner, victim);
                 continue;
             };
-            if let Some((run, offset)) = inner.heap.take(bytes, align, slot) {
+            let taken = match inner.heap.take(bytes, align, slot) {
+                Some(taken) => Some(taken),
+                None => self.evict_for(inner, (bytes, enough), align, slot)?,
+            };
+            if let Some((run, offset)) = taken {
                 inner.free_slots.pop_front();
                 inner.slots[slot as usize].run = Some(run);
                 return Some((slot, offset));
-            }
-            let victim = inner.coldest_evictable()?;
-            match inner.window(victim, bytes, Heap::sure_fit(bytes, align)) {
-                Some(window) => window.into_iter().for_each(|slot| self.evict(inner, slot)),
-                // Walled in: look at it again only after everything else.
-                None => inner.order.touch(victim),
             }
         }
         None
     }
 
-    fn evict(&self, inner: &mut Inner, slot: u32) {
+    /// Evicts what stands where the coldest block is and takes the space for `user`. `None` when nothing can be evicted,
+    /// `Some(None)` when this attempt failed and another may do better.
+    fn evict_for(
+        &self,
+        inner: &mut Inner,
+        (bytes, enough): (u64, u64),
+        align: u64,
+        user: u32,
+    ) -> Option<Option<(RunId, u64)>> {
+        let victim = inner.coldest_evictable()?;
+        let Some(window) = inner.window(victim, bytes, enough) else {
+            // Walled in: look at it again only after everything else.
+            inner.order.touch(victim);
+            return Some(None);
+        };
+        let freed = window.into_iter().fold(None, |_, slot| self.evict(inner, slot));
+        // The window's neighbours are evicted outwards from the victim, so the last run freed is the whole window.
+        Some(freed.and_then(|freed| inner.heap.take_from(freed, bytes, align, user)))
+    }
+
+    fn evict(&self, inner: &mut Inner, slot: u32) -> Option<FreeRun> {
         let before = inner.stats.block_bytes;
         self.withdraw(inner, slot, State::Free);
         inner.stats.evictions_total += 1;
         inner.stats.evicted_bytes_total += before - inner.stats.block_bytes;
-        self.release(inner, slot);
+        self.release(inner, slot)
     }
 }
 
@@ -62,8 +81,8 @@ impl Inner {
         None
     }
 
-    /// The blocks to evict, `victim` among them, for at least `enough` bytes in one piece; just `victim` when that
-    /// alone may do for `bytes`. `None` when held blocks stand in the way.
+    /// The blocks to evict, `victim` first and then outwards, for `enough` bytes in one piece, or between two walls for at
+    /// least `bytes`. `None` when held blocks stand in the way.
     fn window(&self, victim: u32, bytes: u64, enough: u64) -> Option<Vec<u32>> {
         let run = |slot: u32| self.slots[slot as usize].run;
         let (mut first, mut last) = (run(victim)?, run(victim)?);
@@ -71,9 +90,6 @@ impl Inner {
         let mut len = self.heap.len(first)
             + self.heap.free_beside(first, Side::Before)
             + self.heap.free_beside(last, Side::After);
-        if len >= bytes {
-            return Some(window);
-        }
         while len < enough {
             let before = self.usable(self.heap.neighbour_past_free(first, Side::Before));
             let after = self.usable(self.heap.neighbour_past_free(last, Side::After));

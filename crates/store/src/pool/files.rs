@@ -12,6 +12,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 use thiserror::Error;
 use tidepool_policy::Lru;
 use tidepool_types::{ByteSize, Epoch, NodeName};
@@ -115,7 +116,7 @@ impl Pool {
         remove_leftovers(&config.dir);
         let path = |extension: &str| config.dir.join(format!("{}.{extension}", config.name));
         let lock_path = path("lock");
-        let lock = lock(&lock_path).map_err(at(&lock_path))?;
+        let lock = lock_patiently(&lock_path).map_err(at(&lock_path))?;
         let lock = lock.ok_or_else(|| OpenError::InUse { name: config.name.clone(), dir: config.dir.clone() })?;
         let unlock = |_: &OpenError| drop(fs::remove_file(&lock_path));
         check_space(config, shape).inspect_err(unlock)?;
@@ -181,7 +182,19 @@ fn create(path: &Path, len: u64) -> Result<(OwnedFd, OwnedFd), OpenError> {
     Ok((writable, readable))
 }
 
-/// Takes the lock file; `None` when a live owner has it.
+/// Takes the lock file; `None` when a live owner has it. Another node that starts in the same directory holds the lock for
+/// a moment while it looks for leftovers.
+fn lock_patiently(path: &Path) -> io::Result<Option<OwnedFd>> {
+    for _ in 0..20 {
+        if let Some(file) = lock(path)? {
+            return Ok(Some(file));
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    lock(path)
+}
+
+/// Takes the lock file; `None` when somebody has it.
 fn lock(path: &Path) -> io::Result<Option<OwnedFd>> {
     loop {
         let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC;

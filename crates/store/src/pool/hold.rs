@@ -95,7 +95,7 @@ impl Pool {
         inner.stats.removed_total += 1;
         if inner.slots[slot as usize].holds == 0 {
             self.withdraw(&mut inner, slot, State::Free);
-            self.release(&mut inner, slot);
+            let _ = self.release(&mut inner, slot);
         } else {
             self.withdraw(&mut inner, slot, State::Withdrawn);
             inner.slots[slot as usize].state = SlotState::Withdrawn;
@@ -206,7 +206,7 @@ impl Drop for Hold {
         if slot.state == SlotState::Withdrawn {
             let generation = inner.next_generation();
             retire(self.pool.header(self.slot), stamp(generation, State::Free));
-            self.pool.release(&mut inner, self.slot);
+            let _ = self.pool.release(&mut inner, self.slot);
         }
         self.pool.freed.notify_all();
     }

@@ -19,7 +19,7 @@ pub use hold::Hold;
 pub use reserve::{NoRoom, Reservation, Sealed};
 pub use stats::PoolStats;
 
-use crate::heap::{Heap, RunId};
+use crate::heap::{FreeRun, Heap, RunId};
 use crate::inventory::Change;
 use crate::journal::Journal;
 use crate::layout::{CONTROL_BYTES, Shape};
@@ -147,10 +147,10 @@ impl Pool {
         self.changed.notify_all();
     }
 
-    /// Gives a slot and its space back. Returns the bytes of the free run that its space is now part of.
-    fn release(&self, inner: &mut Inner, slot: u32) -> u64 {
+    /// Gives a slot and its space back. Returns the free run that its space is now part of.
+    fn release(&self, inner: &mut Inner, slot: u32) -> Option<FreeRun> {
         let was = std::mem::take(&mut inner.slots[slot as usize]);
-        let freed = was.run.map_or(0, |run| inner.heap.give_back(run));
+        let freed = was.run.map(|run| inner.heap.give_back(run));
         inner.free_slots.push_back(slot);
         self.freed.notify_all();
         freed

@@ -6,9 +6,13 @@ use crate::layout::CONTROL_BYTES;
 use crate::placed::Placed;
 use crate::protocol::{Described, State, publish, retire, stamp};
 use std::sync::Arc;
+use std::time::Duration;
 use tidepool_types::{BlockId, ClientId, CopyName, Deadline, Generation, Key, chunk_count};
 use tidepool_wire::checksum::BlockChecksum;
 use tidepool_wire::message::SlotName;
+
+/// How long a writer waits for space before it is asked whether it still lives.
+const WAIT_STEP: Duration = Duration::from_millis(100);
 
 /// Why there is no reservation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +55,7 @@ pub enum Sealed {
 
 impl Pool {
     /// Takes space for `len` bytes under `key`, evicting what was used longest ago, and waiting until `deadline` if
-    /// nothing can be evicted.
+    /// nothing can be evicted; `is_wanted` is asked every now and then whether anybody still waits for it.
     pub fn reserve(
         self: &Arc<Self>,
         key: Key<'_>,
@@ -59,6 +63,7 @@ impl Pool {
         len: u64,
         writer: ClientId,
         deadline: Deadline,
+        is_wanted: &dyn Fn() -> bool,
     ) -> Result<Reservation, NoRoom> {
         let key_len = key.as_bytes().len() as u64;
         let (bytes, align) = (Placed::run_bytes(len, key_len), Placed::align(len));
@@ -70,7 +75,9 @@ impl Pool {
             if let Some(room) = self.make_room(&mut inner, bytes, align) {
                 break room;
             }
-            if self.freed.wait_until(&mut inner, deadline.instant()).timed_out() {
+            let step = deadline.capped(WAIT_STEP);
+            if self.freed.wait_until(&mut inner, step.instant()).timed_out() && (deadline.has_passed() || !is_wanted())
+            {
                 inner.stats.no_space_total += 1;
                 return Err(NoRoom::Full);
             }
@@ -193,6 +200,6 @@ impl Drop for Reservation {
         }
         let generation = inner.next_generation();
         retire(self.pool.header(self.slot), stamp(generation, State::Free));
-        self.pool.release(&mut inner, self.slot);
+        let _ = self.pool.release(&mut inner, self.slot);
     }
 }
