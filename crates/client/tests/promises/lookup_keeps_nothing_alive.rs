@@ -42,9 +42,8 @@ fn reading_keeps_a_block() {
 
 #[test]
 fn putting_again_keeps_a_block() {
+    // The holder confirms that it has the block, which counts as a use at once.
     assert!(survives(|client| {
-        let sent = client.stats().touches_sent;
         assert!(!client.put("first", b"other", &PutOptions::default()).unwrap().moved);
-        eventually("the use is reported", || client.stats().touches_sent > sent);
     }));
 }
