@@ -56,6 +56,9 @@ impl Background {
 impl Drop for Background {
     fn drop(&mut self) {
         self.core.stop();
+        // What was read since the last report counts too.
+        let table = self.core.peers.table();
+        table.locals.iter().filter_map(|peer| peer.memory()).for_each(|memory| memory.flush(&self.core.counters));
         for thread in self.threads.drain(..) {
             // The last clone of a client may be dropped by one of its own threads' callbacks; it cannot wait for itself.
             if thread.thread().id() != std::thread::current().id() {
@@ -128,11 +131,11 @@ fn probe(core: &Core) {
     }
 }
 
-/// Starts the populator; it ends when the sender is dropped. Nobody waits for it: it holds nothing but the mapping in hand,
-/// and the kernel cannot be told to stop.
+/// Starts the populator; it ends when the sender is dropped, and stops between two pieces of a mapping that nobody else
+/// uses any more. Nobody waits for it.
 pub(crate) fn start_populator() -> io::Result<SyncSender<Arc<Mapping>>> {
     let (sender, receiver): (_, Receiver<Arc<Mapping>>) = sync_channel(POPULATE_QUEUE);
-    let populate = move || receiver.iter().for_each(|mapping| mapping.populate());
+    let populate = move || receiver.iter().for_each(|mapping| mapping.populate(&|| Arc::strong_count(&mapping) > 1));
     std::thread::Builder::new().name("tp-populator".to_owned()).spawn(populate)?;
     Ok(sender)
 }

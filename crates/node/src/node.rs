@@ -8,7 +8,7 @@ use crate::process::{Processes, add};
 use crate::reservations::Reservations;
 use crate::scrub;
 use parking_lot::{Condvar, Mutex};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 use tidepool_store::inventory::Inventory;
 use tidepool_store::{OpenError, Pool, PoolConfig};
-use tidepool_transfer::conn::Socket;
-use tidepool_types::{ClientId, Deadline, Epoch, Metric};
+use tidepool_transfer::conn::{Socket, resolve};
+use tidepool_types::{ClientId, Deadline, Epoch, Metric, Value};
 
 /// Why a node did not start.
 #[derive(Debug, Error)]
@@ -122,7 +122,7 @@ impl Node {
         };
         let announce = AnnounceConfig { ack_bound: config.announce_timeout, ..AnnounceConfig::default() };
         let inventory: Arc<dyn Inventory> = Arc::clone(&pool) as _;
-        let announcer = Announcer::start(inventory, info, config.catalogs.clone(), announce)
+        let announcer = Announcer::start(inventory, info, distinct(&config.catalogs), announce)
             .map_err(|error| StartError::Announce(error.to_string()))?;
         let counters = Arc::new(Counters::default());
         let shared = Arc::new(Shared {
@@ -194,7 +194,15 @@ impl Shared {
     }
 
     pub(crate) fn metrics(&self) -> Vec<Metric> {
-        self.counters.collect(&self.pool.stats(), self.pool.capacity())
+        let mut metrics = self.counters.collect(&self.pool.stats(), self.pool.capacity());
+        let latest = Inventory::latest(&*self.pool);
+        for catalog in self.announcer.status() {
+            let help = "Changes that a catalog has not acknowledged yet.";
+            let waiting = Value::Gauge(latest.saturating_sub(catalog.acknowledged));
+            let metric = Metric::new("tidepool_node_announce_queue", help, waiting);
+            metrics.push(Metric { labels: vec![("catalog", catalog.address)], ..metric });
+        }
+        metrics
     }
 }
 
@@ -225,6 +233,13 @@ fn watch_processes(shared: &Shared) {
         shared.processes.reap();
         shared.announcer.set_used_bytes(shared.pool.capacity() - shared.pool.stats().free_bytes);
     }
+}
+
+/// Catalogs, each once: two streams to one would put each other out.
+fn distinct(catalogs: &[String]) -> Vec<String> {
+    let mut known = HashSet::new();
+    let place = |address: &&String| resolve(address).map_or_else(|_| (*address).clone(), |found| found.to_string());
+    catalogs.iter().filter(|address| known.insert(place(address))).cloned().collect()
 }
 
 fn host_name() -> String {

@@ -52,11 +52,12 @@ impl Mapping {
 
     /// Enters the node's pages into this process's page tables; the first copies are slow without. Takes tenths of a
     /// second per gigabyte: call it from a thread that has the time.
-    pub fn populate(&self) {
-        self.map.populate(false);
-        self.slab.populate(false);
+    /// Stops when `go_on` says no.
+    pub fn populate(&self, go_on: &dyn Fn() -> bool) {
+        self.map.populate(false, go_on);
+        self.slab.populate(false, go_on);
         if let Some(writable) = &self.writable {
-            writable.populate(true);
+            writable.populate(true, go_on);
         }
     }
 

@@ -8,6 +8,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::ptr::NonNull;
 
+/// Memory is allocated and populated in steps of this many bytes: one for all of it would hold up signals, and whoever
+/// wants to stop, for as long as the kernel takes.
+const STEP: u64 = 64 << 20;
+
 /// A shared mapping of a whole file.
 pub(crate) struct Memory {
     start: NonNull<u8>,
@@ -24,7 +28,9 @@ unsafe impl Sync for Memory {}
 pub(crate) fn create(path: &Path, len: u64) -> io::Result<OwnedFd> {
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
     let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)?;
-    match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, len) {
+    let mut steps = (0..len).step_by(STEP as usize);
+    let step = |start| rustix::fs::fallocate(&file, FallocateFlags::empty(), start, STEP.min(len - start));
+    match steps.try_for_each(step) {
         Ok(()) => Ok(file),
         Err(error) => {
             let _ = std::fs::remove_file(path);
@@ -50,10 +56,16 @@ impl Memory {
 
     /// Enters all pages into this process's page tables, so that the first copy is as fast as the second. The kernel
     /// takes tenths of a second per gigabyte; failing costs speed only.
-    pub(crate) fn populate(&self, writable: bool) {
+    /// `go_on` is asked between pieces.
+    pub(crate) fn populate(&self, writable: bool, go_on: &dyn Fn() -> bool) {
         let advice = if writable { Advice::LinuxPopulateWrite } else { Advice::LinuxPopulateRead };
-        // SAFETY: populating pages changes no byte of them.
-        let _ = unsafe { rustix::mm::madvise(self.start.as_ptr().cast(), self.len, advice) };
+        for start in (0..self.len as u64).step_by(STEP as usize).take_while(|_| go_on()) {
+            let len = STEP.min(self.len as u64 - start);
+            if let Some(address) = self.at(start, len) {
+                // SAFETY: populating pages changes no byte of them.
+                let _ = unsafe { rustix::mm::madvise(address.cast(), len as usize, advice) };
+            }
+        }
     }
 
     /// Bytes mapped.

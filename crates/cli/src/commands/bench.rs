@@ -3,6 +3,7 @@
 use crate::bench::{
     BenchError, FULL_FOOTPRINT, Plan, Report, baselines, compare::Samples, fields, goals, machine::Machine,
 };
+use crate::daemon::Signals;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::{
@@ -76,6 +77,7 @@ pub(super) fn run(args: &BenchArgs) -> Result<(), Box<dyn Error>> {
         report.keep("baselines", samples);
         return print(args, &report, &text);
     }
+    tidy_up_when_interrupted()?;
     let failed = measure_fields(&plan, &mut report);
     let text = report.table();
     print(args, &report, &text)?;
@@ -83,6 +85,19 @@ pub(super) fn run(args: &BenchArgs) -> Result<(), Box<dyn Error>> {
         return Err(format!("{failed} measurements failed: see the notes").into());
     }
     Ok(())
+}
+
+/// Pools of a benchmark are gigabytes of shared memory that outlive their processes: removes those of runs that were
+/// killed, and those of this one when a signal ends it.
+fn tidy_up_when_interrupted() -> std::io::Result<()> {
+    fields::remove_work_dirs(|process| !std::path::Path::new(&format!("/proc/{process}")).exists());
+    let signals = Signals::catch()?;
+    let end = || {
+        signals.wait();
+        fields::remove_work_dirs(|process| process == std::process::id());
+        std::process::exit(130);
+    };
+    std::thread::Builder::new().name("signals".to_owned()).spawn(end).map(drop)
 }
 
 fn measure_fields(plan: &Plan, report: &mut Report) -> usize {

@@ -7,7 +7,7 @@ use crate::{
 };
 use clap::Args;
 use std::{error::Error, ffi::OsStr, path::PathBuf, process::ExitCode};
-use tidepool_client::Client;
+use tidepool_client::{Client, PoolNode};
 
 /// The exit code of a command whose block is not there.
 pub(super) const NOT_FOUND: u8 = 3;
@@ -41,6 +41,17 @@ pub(super) struct Session {
     /// Where the client looks for the pool, for messages.
     pub(super) place: String,
     _logs: Option<Logs>,
+}
+
+impl Session {
+    /// The nodes of the pool; none is an error, since "nothing there" would be a lie.
+    pub(super) fn expect_nodes(&self) -> Result<Vec<PoolNode>, Box<dyn Error>> {
+        let nodes = self.client.members();
+        if nodes.is_empty() {
+            return Err(format!("no catalog answered, and there is no node on this host ({})", self.place).into());
+        }
+        Ok(nodes)
+    }
 }
 
 impl ClientArgs {

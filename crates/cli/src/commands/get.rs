@@ -11,7 +11,7 @@ use std::{
     path::{Path, PathBuf},
     process::ExitCode,
 };
-use tidepool_client::ClientStats;
+use tidepool_client::Client;
 
 /// Bytes written at a time.
 const PIECE: usize = 1 << 20;
@@ -48,14 +48,17 @@ pub(super) fn run(args: &GetArgs) -> Outcome {
         return Ok(ExitCode::SUCCESS);
     }
     let key = args.client.show(&key);
-    eprintln!("tidepool: {key}: not found{} ({})", why(&session.client.stats()), session.place);
+    eprintln!("tidepool: {key}: not found{} ({})", why(&session.client), session.place);
     Ok(ExitCode::from(NOT_FOUND))
 }
 
 /// What made it a miss, where that is not simply that the pool does not hold the block.
-const fn why(stats: &ClientStats) -> &'static str {
-    if stats.misses_no_catalog > 0 {
+fn why(client: &Client) -> &'static str {
+    let stats = client.stats();
+    if stats.misses_no_catalog > 0 && client.members().is_empty() {
         ": no catalog answered, and no node on this host holds it"
+    } else if stats.misses_no_catalog > 0 {
+        ": no catalog could say for sure (one starts, or lacks word from a node), and no node on this host holds it"
     } else if stats.misses_unavailable > 0 {
         ": its holders could not be reached"
     } else if stats.misses_corrupt > 0 {

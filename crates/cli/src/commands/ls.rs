@@ -31,6 +31,7 @@ pub struct LsArgs {
 /// Runs the command.
 pub(super) fn run(args: &LsArgs) -> Outcome {
     let session = args.client.connect()?;
+    session.expect_nodes()?;
     let pattern = args.matching.clone().map_or(Pattern::All, Pattern::Regex);
     let (mut cursor, mut left, mut seen) = (Some(ListCursor::default()), args.limit, Seen::default());
     let mut unanswered = BTreeSet::<NodeName>::new();

@@ -38,7 +38,11 @@ pub(super) fn run(args: &RmArgs) -> Outcome {
     if args.all && !args.yes && !is_confirmed()? {
         return Err("nothing was removed".into());
     }
+    if args.matching.as_deref() == Some("") {
+        return Err("an empty expression is found in every key: give --all if that is meant".into());
+    }
     let session = args.client.connect()?;
+    session.expect_nodes()?;
     match &args.matching {
         Some(regex) => report(args, progress::waiting("removing", || session.client.remove_matching(regex))?),
         None if args.all => report(args, progress::waiting("removing", || session.client.remove_all())?),

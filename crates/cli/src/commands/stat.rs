@@ -47,10 +47,7 @@ pub(super) fn run(args: &StatArgs) -> Outcome {
 }
 
 fn pool(args: &StatArgs, session: &Session) -> Outcome {
-    let nodes = session.client.members();
-    if nodes.is_empty() {
-        return Err(format!("no catalog answered, and there is no node on this host ({})", session.place).into());
-    }
+    let nodes = session.expect_nodes()?;
     let capacity: u64 = nodes.iter().map(|node| node.capacity_bytes).sum();
     let used: u64 = nodes.iter().map(|node| node.used_bytes).sum();
     if args.client.json {

@@ -86,7 +86,11 @@ impl Sender {
         match Stream::open(address, &self.info, used, link.clone(), &self.config, &self.runtime) {
             Ok(stream) => Some(stream),
             Err(status) => {
-                tracing::debug!(catalog = address, %status, "cannot open an inventory stream");
+                tracing::warn!(
+                    catalog = address,
+                    reason = status.message(),
+                    "a catalog takes no inventory from this node"
+                );
                 None
             }
         }

@@ -126,8 +126,8 @@ impl Pool {
         let (slab_writable, slab_readable) = created.inspect_err(|_| drop(fs::remove_file(&map_path)))?;
         let map = Memory::map(&map_writable, true).map_err(at(&map_path))?;
         let slab = Memory::map(&slab_writable, true).map_err(at(&slab_path))?;
-        map.populate(true);
-        slab.populate(true);
+        map.populate(true, &|| true);
+        slab.populate(true, &|| true);
         shape.describe(map.words(), slab.words());
         let files = Files { map_readable, slab_readable, slab_writable, map_path, slab_path, lock_path, _lock: lock };
         let (freed, changed) = (Condvar::new(), Condvar::new());

@@ -76,8 +76,10 @@ impl Pool {
                 break room;
             }
             let step = deadline.capped(WAIT_STEP);
-            if self.freed.wait_until(&mut inner, step.instant()).timed_out() && (deadline.has_passed() || !is_wanted())
-            {
+            inner.stats.waiting += 1;
+            let waited = self.freed.wait_until(&mut inner, step.instant());
+            inner.stats.waiting -= 1;
+            if waited.timed_out() && (deadline.has_passed() || !is_wanted()) {
                 inner.stats.no_space_total += 1;
                 return Err(NoRoom::Full);
             }

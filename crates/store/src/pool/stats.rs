@@ -11,6 +11,8 @@ pub struct PoolStats {
     pub free_bytes: u64,
     /// Reservations under way, late ones included.
     pub reserved: u64,
+    /// Writers that wait for space.
+    pub waiting: u64,
     /// Holds under way: views and sends.
     pub holds: u64,
     /// Blocks sealed since the start.

@@ -83,7 +83,8 @@ pub fn serve_get<S: BlockSource>(
     for (item, held) in steps.flat_map(|items| items.iter().zip(source.hold_all(items))) {
         let (outcome, part) = answer(source, item, held);
         match outcome {
-            GetOutcome::Hit(_) => served.hits += 1,
+            // A read that names its copy continues one that has been counted.
+            GetOutcome::Hit(_) => served.hits += u64::from(item.copy.is_none()),
             GetOutcome::Damaged => served.damaged += 1,
             GetOutcome::Miss | GetOutcome::BadRange { .. } => served.misses += 1,
         }

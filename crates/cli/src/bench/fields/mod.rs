@@ -7,6 +7,8 @@ mod memory;
 mod pool;
 mod tcp;
 
+pub(crate) use pool::remove_work_dirs;
+
 use super::{BenchError, Plan, Report};
 
 /// Measures a group: told how, it sets what it found and says what it is doing.

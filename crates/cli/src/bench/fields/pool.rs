@@ -3,7 +3,7 @@
 use crate::bench::side::Side;
 use crate::bench::sides::{CatalogPlan, GetPlan, NodePlan, Order, PoolPlan, PutPlan, SidePlan};
 use crate::bench::{BenchError, Plan};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tidepool_types::{ByteSize, Deadline};
@@ -22,6 +22,21 @@ pub(super) struct Pool {
     deadline: Deadline,
 }
 
+/// Where work directories are, and how their names start; the number of their process follows.
+const SHARED_MEMORY: &str = "/dev/shm";
+const PREFIX: &str = "tidepool-bench-";
+
+/// Removes the work directories of processes that `gone` names: of runs that were killed, or of one that is about to end.
+pub(crate) fn remove_work_dirs(gone: impl Fn(u32) -> bool) {
+    for entry in std::fs::read_dir(SHARED_MEMORY).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let process = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.split('-').next()?.parse().ok());
+        if process.is_some_and(&gone) {
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
 /// A directory under /dev/shm that is removed when dropped.
 struct WorkDir(PathBuf);
 
@@ -29,7 +44,7 @@ impl WorkDir {
     fn new() -> std::io::Result<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = PathBuf::from(format!("/dev/shm/tidepool-bench-{}-{number}", std::process::id()));
+        let path = Path::new(SHARED_MEMORY).join(format!("{PREFIX}{}-{number}", std::process::id()));
         std::fs::create_dir_all(&path)?;
         Ok(Self(path))
     }
