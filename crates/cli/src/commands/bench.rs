@@ -12,6 +12,7 @@ use std::{
     path::PathBuf,
     time::Duration,
 };
+use tidepool_transfer::conn::TcpOptions;
 use tidepool_types::{ByteSize, Deadline};
 
 /// How to measure and what to print.
@@ -44,9 +45,14 @@ pub struct BenchArgs {
     /// TCP connections of every socket comparison, with a thread at each end
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
     streams: u32,
-    /// Socket buffers of every socket comparison [default: what the kernel chooses]
+    /// Buffers of the raw sockets [default: those that the pool's own sockets have]
     #[arg(long, value_name = "SIZE")]
     socket_buffer: Option<ByteSize>,
+}
+
+/// The buffers that the pool's sockets have.
+fn pool_socket_buffer() -> Option<ByteSize> {
+    TcpOptions::default().buffer_bytes.map(|bytes| ByteSize(bytes as u64))
 }
 
 /// Footprints are whole numbers of every block and of every stream's share.
@@ -63,7 +69,7 @@ pub(super) fn run(args: &BenchArgs) -> Result<(), Box<dyn Error>> {
         footprint: args.footprint,
         seed: args.seed,
         streams: args.streams,
-        socket_buffer: args.socket_buffer,
+        socket_buffer: args.socket_buffer.or_else(pool_socket_buffer),
         only: args.only.clone(),
         deadline: Deadline::after(Duration::from_secs(args.seconds_budget)),
     };
