@@ -93,6 +93,7 @@ impl Pool {
         let mut inner = self.inner.lock();
         let Some((slot, _)) = self.lookup(&inner, id) else { return false };
         inner.stats.removed_total += 1;
+        self.changed.notify_all();
         if inner.slots[slot as usize].holds == 0 {
             self.withdraw(&mut inner, slot, State::Free);
             let _ = self.release(&mut inner, slot);
@@ -175,6 +176,7 @@ impl Hold {
             self.pool.withdraw(&mut inner, self.slot, State::Damaged);
             inner.slots[self.slot as usize].state = SlotState::Damaged;
             inner.stats.damaged_total += 1;
+            self.pool.changed.notify_all();
             tracing::error!(block = %self.id(), slot = self.slot, "a block is damaged in memory and was quarantined");
         }
         true

@@ -133,7 +133,8 @@ impl Pool {
         })
     }
 
-    /// Takes a sealed block out of sight: out of the index, then out of the readers' reach.
+    /// Takes a sealed block out of sight: out of the index, then out of the readers' reach. Nobody is woken for it: what
+    /// is evicted for a block that comes is announced with that block.
     fn withdraw(&self, inner: &mut Inner, slot: u32, state: State) {
         if let Some((_, described)) = load_sealed(self.header(slot)) {
             self.index().remove(described.id, slot);
@@ -144,7 +145,6 @@ impl Pool {
         let generation = inner.next_generation();
         retire(self.header(slot), stamp(generation, state));
         inner.order.remove(slot);
-        self.changed.notify_all();
     }
 
     /// Gives a slot and its space back. Returns the free run that its space is now part of.
