@@ -40,7 +40,23 @@ impl NodeConfig {
 
     fn check(&self) -> Result<(), FieldError> {
         self.check_socket_path()?;
-        self.check_smallest_block()
+        self.check_smallest_block()?;
+        self.check_advertised()
+    }
+
+    /// An address that means "all of mine" tells others nothing.
+    fn check_advertised(&self) -> Result<(), FieldError> {
+        if self.data_advertise != Advertise::Auto || !self.data_listen.0.ip().is_unspecified() {
+            return Ok(());
+        }
+        Err(FieldError {
+            path: "node.data-advertise".into(),
+            value: self.data_advertise.to_string(),
+            allowed: format!(
+                "an address that others reach this host by, since node.data-listen is {}",
+                self.data_listen
+            ),
+        })
     }
 
     fn check_socket_path(&self) -> Result<(), FieldError> {

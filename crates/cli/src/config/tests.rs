@@ -86,6 +86,15 @@ fn a_typo_in_a_section_gets_a_suggestion() {
 }
 
 #[test]
+fn a_node_that_listens_everywhere_says_where_it_is() {
+    let error = error_of("[node]\ndata-listen = \"0.0.0.0:7413\"\n");
+    assert!(error.contains("node.data-advertise") && error.contains("0.0.0.0:7413"), "{error}");
+    assert!(
+        parse("pool.toml", b"[node]\ndata-listen = \"0.0.0.0:7413\"\ndata-advertise = \"10.0.0.7:7413\"\n").is_ok()
+    );
+}
+
+#[test]
 fn each_bad_value_is_named_with_what_is_allowed() {
     let cases = [
         ("node", "capacity", "\"5B\"", "5B", "from 1MiB to 16TiB"),

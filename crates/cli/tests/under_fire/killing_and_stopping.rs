@@ -41,6 +41,27 @@ fn an_answered_put_is_found_through_each_healthy_catalog() {
 }
 
 #[test]
+fn a_put_that_finds_its_block_held_is_announced_too() {
+    // Two engines write the same prefix. The second was answered "held" as soon as the first had sealed, before any
+    // catalog knew: a look-up after an answered put said no. Now such an answer waits for the catalogs as well.
+    let cluster = Cluster::start(1, "16MiB");
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let writer = cluster.client(Some(0));
+                let readers = cluster.addresses.iter().map(|one| client(std::slice::from_ref(one), None));
+                let readers: Vec<Client> = readers.collect();
+                for n in 0..150 {
+                    let key = format!("raced-{n}");
+                    put(&writer, &key);
+                    readers.iter().for_each(|reader| assert_eq!(reader.exists(&[&key]).unwrap(), [true], "{key}"));
+                }
+            });
+        }
+    });
+}
+
+#[test]
 fn killing_a_catalog_is_a_non_event_and_restarted_it_is_exact() {
     let mut cluster = Cluster::start(2, "16MiB");
     let (writer, reader) = (cluster.client(Some(0)), cluster.client(None));
