@@ -186,6 +186,8 @@ fn under_full_churn_and_with_lines_cut_the_catalog_ends_equal_to_the_inventory()
             }
         });
         for cut in 0..20 {
+            // Each cut hits a stream that is at work, however long it took to come back.
+            eventually("a further snapshot has begun", || announcer.status()[0].snapshots > cut);
             std::thread::sleep(Duration::from_millis(10 + cut * 3));
             proxy.cut();
         }
