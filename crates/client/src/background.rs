@@ -5,7 +5,7 @@
 //! *populator* enters new mappings into the page tables, which takes the kernel a while.
 
 use crate::core::Core;
-use crate::peers::{Peer, has_hung_up};
+use crate::peers::Peer;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::io;
 use std::sync::Arc;
@@ -98,7 +98,7 @@ fn watch(core: &Core) {
         let _ = rustix::event::poll(&mut fds, Some(&pause));
         core.watch.clear();
         for (peer, memory) in &memories {
-            match has_hung_up(memory.socket()) {
+            match memory.socket().has_hung_up() {
                 true => {
                     tracing::debug!(node = %peer.key.name, "closed its socket");
                     core.peers.forget(peer);

@@ -138,7 +138,7 @@ fn seal(shared: &Shared, coming: Coming) -> PullOutcome {
     let bytes = unsafe { std::slice::from_raw_parts(start, len as usize) };
     let checksums = BlockChecksum::new(coming.reservation.id(), len).range(0, bytes);
     match coming.reservation.seal(&checksums) {
-        Ok(Sealed::New { .. }) => {
+        Ok(Sealed::New(_)) => {
             add(&shared.counters.pulled, 1);
             PullOutcome::Copied
         }

@@ -20,7 +20,7 @@ fn put(pool: &Arc<Pool>, key: &[u8], bytes: &[u8]) {
     // SAFETY: the reservation is ours and long enough.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
     let checksums = BlockChecksum::new(id, bytes.len() as u64).range(0, bytes);
-    assert!(matches!(reservation.seal(&checksums), Ok(Sealed::New { .. })));
+    assert!(matches!(reservation.seal(&checksums), Ok(Sealed::New(_))));
 }
 
 #[test]

@@ -4,7 +4,6 @@
 
 use crate::counters::{Counters, add};
 use parking_lot::Mutex;
-use rustix::event::{PollFd, PollFlags, Timespec};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -125,12 +124,4 @@ impl Memory {
     fn send(&self, request: &Request) -> bool {
         self.control.lock().send_one_way(request).unwrap_or(false)
     }
-}
-
-/// Whether the other side of a connection has closed it.
-pub(crate) fn has_hung_up(socket: &Socket) -> bool {
-    let mut fds = [PollFd::new(socket, PollFlags::RDHUP)];
-    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-    let ended = PollFlags::HUP | PollFlags::RDHUP | PollFlags::ERR;
-    socket.is_closed() || rustix::event::poll(&mut fds, Some(&now)).is_err() || fds[0].revents().intersects(ended)
 }

@@ -7,7 +7,7 @@
 mod memory;
 mod peer;
 
-pub(crate) use memory::{Memory, has_hung_up};
+pub(crate) use memory::Memory;
 pub(crate) use peer::{Context, NodeKey, Peer, Reach, SILENCE};
 
 use crate::catalogs::{Member, Node, NodeState};

@@ -4,7 +4,7 @@
 //! time-out and not one per call. While a caller waits, silence makes the node *suspect*, which asks for a probe; if that
 //! fails, everyone who waits for the node gives up at once.
 
-use super::memory::{Memory, has_hung_up};
+use super::memory::Memory;
 use crate::bell::Bell;
 use crate::bounded::{Bounded, Taken};
 use crate::catalogs::Node;
@@ -201,7 +201,7 @@ impl Peer {
         if self.is_down() {
             return Err(ConnError::Closed);
         }
-        let fit = |connection: &Connection| !has_hung_up(connection.socket());
+        let fit = |connection: &Connection| !connection.socket().has_hung_up();
         self.connections.take(until, fit, || self.connect(until).inspect_err(|error| self.note(error)))
     }
 

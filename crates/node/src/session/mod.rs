@@ -6,7 +6,6 @@ mod write;
 
 use crate::node::Shared;
 use crate::process::{Process, add};
-use rustix::event::{PollFd, PollFlags, Timespec};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -157,14 +156,6 @@ impl<'a> Session<'a> {
             Request::Stat => self.stat(),
             Request::Describe(id) => self.describe(&id),
         })
-    }
-
-    /// Whether the client has closed its end: nobody waits for an answer any more.
-    fn has_hung_up(&self) -> bool {
-        let mut fds = [PollFd::new(&**self.connection.socket(), PollFlags::RDHUP)];
-        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let ended = PollFlags::HUP | PollFlags::RDHUP | PollFlags::ERR;
-        rustix::event::poll(&mut fds, Some(&now)).is_err() || fds[0].revents().intersects(ended)
     }
 
     /// Frees what the connection held, except what its process could still be writing to.

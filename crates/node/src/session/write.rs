@@ -53,7 +53,7 @@ impl Session<'_> {
         if mapped && self.process.as_ref().is_none_or(|process| process.late_bytes() + item.len > limit.max(item.len)) {
             return Ok(ReserveOutcome::UseSocket);
         }
-        let is_wanted = || !self.shared.stop.is_set() && !self.has_hung_up();
+        let is_wanted = || !self.shared.stop.is_set() && !self.connection.socket().has_hung_up();
         Ok(match self.shared.pool.reserve(key, id, item.len, self.client, until, &is_wanted) {
             Ok(reservation) => {
                 let offset = reservation.offset();
@@ -110,7 +110,7 @@ impl Session<'_> {
         }
         let mapped = if open.mapped { open.reservation.len() } else { 0 };
         match open.reservation.seal(&item.checksums) {
-            Ok(Sealed::New { copy, .. }) => {
+            Ok(Sealed::New(copy)) => {
                 add(&self.shared.counters.mapped_bytes_in, mapped);
                 SealOutcome::Sealed(copy)
             }

@@ -42,13 +42,8 @@ impl std::fmt::Debug for Pool {
 /// What a seal came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sealed {
-    /// The block is visible under this name from now on, as change number `change` of the journal.
-    New {
-        /// The copy.
-        copy: CopyName,
-        /// The number to wait for at the catalogs.
-        change: u64,
-    },
+    /// The block is visible under this name from now on.
+    New(CopyName),
     /// Another writer sealed the same block first: that copy stays, this one is gone.
     Held(CopyName),
 }
@@ -160,11 +155,10 @@ impl Reservation {
             return Err(self);
         }
         pool.note_sealed(&mut inner, self.slot, &self.described);
-        let change = inner.journal.latest();
         let copy = pool.name(self.generation);
         drop(inner);
         pool.changed.notify_all();
-        Ok(Sealed::New { copy, change })
+        Ok(Sealed::New(copy))
     }
 
     fn placed(&self) -> Placed {

@@ -92,7 +92,7 @@ fn a_sealed_block_is_read_back_through_the_map() {
     let mut reader = transport(&fixture.pool, true);
     for (key, len) in [(&b"a"[..], 1), (b"bb", 4096), (&[0xff; 1024], 131_073), (b"large", 3 << 20)] {
         let bytes = content(key, len);
-        assert!(matches!(put(&fixture.pool, key, &bytes), Ok(Sealed::New { .. })));
+        assert!(matches!(put(&fixture.pool, key, &bytes), Ok(Sealed::New(_))));
         assert_eq!(get(&mut reader, key), Ok(bytes.clone()), "{len}");
         let half = len as u64 / 2;
         assert_eq!(get_range(&mut reader, key, half, Some(len as u64 - half)).unwrap(), &bytes[half as usize..]);
@@ -119,7 +119,7 @@ fn the_first_seal_wins() {
     let fixture = pool(1 << 20, 4096);
     let (first, second) = (content(b"k", 500), vec![9; 500]);
     let early = reserve(&fixture.pool, b"k", &second).unwrap();
-    let Ok(Sealed::New { copy, .. }) = put(&fixture.pool, b"k", &first) else { panic!("the key was free") };
+    let Ok(Sealed::New(copy)) = put(&fixture.pool, b"k", &first) else { panic!("the key was free") };
     assert_eq!(early.seal(&sums(b"k", &second)).unwrap(), Sealed::Held(copy));
     assert_eq!(get(&mut transport(&fixture.pool, true), b"k"), Ok(first));
     assert_eq!(fixture.pool.stats().blocks, 1);

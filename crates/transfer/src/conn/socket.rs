@@ -56,6 +56,15 @@ impl Socket {
         self.closed.load(Ordering::Acquire)
     }
 
+    /// Whether either side has closed the connection, as far as is known without waiting.
+    #[must_use]
+    pub fn has_hung_up(&self) -> bool {
+        let mut fds = [PollFd::new(&self.fd, PollFlags::RDHUP)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let ended = PollFlags::HUP | PollFlags::RDHUP | PollFlags::ERR;
+        self.is_closed() || poll(&mut fds, Some(&now)).is_err() || fds[0].revents().intersects(ended)
+    }
+
     /// An error once this side has closed the connection: what it received before must not be used either.
     pub(super) fn check_open(&self) -> Result<(), ConnError> {
         if self.is_closed() { Err(ConnError::Closed) } else { Ok(()) }
