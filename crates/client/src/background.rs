@@ -71,7 +71,7 @@ impl Drop for Background {
 /// Asks and scans, first thing when a client is made and then again and again.
 pub(crate) fn look_around(core: &Core, budget: Duration) {
     if core.config.local {
-        core.peers.scan(&core.config.dir);
+        core.peers.scan(&core.config.dir, Deadline::after(budget));
     }
     core.refresh_members(Deadline::after(budget));
 }

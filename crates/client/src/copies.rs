@@ -124,7 +124,7 @@ impl Client {
         let mut holders: Vec<Arc<Peer>> = table.locals.iter().filter(holds).cloned().collect();
         let located = core.catalogs.lookup(&[id], deadline).located;
         for holder in located.holders(0) {
-            if let Some(peer) = core.peers.reach(&located.nodes()[usize::from(holder.node)])
+            if let Some(peer) = core.peers.reach(&located.nodes()[usize::from(holder.node)], deadline)
                 && holders.iter().all(|known| !Arc::ptr_eq(known, &peer))
             {
                 holders.push(peer);

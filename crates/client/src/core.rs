@@ -96,7 +96,7 @@ impl Core {
         let answer = self.catalogs.members(deadline);
         // No member and not complete: no catalog has answered.
         if answer.complete || !answer.members.is_empty() {
-            self.peers.update_members(answer.members);
+            self.peers.update_members(answer.members, deadline);
         }
     }
 

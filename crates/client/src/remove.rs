@@ -64,7 +64,7 @@ impl Client {
         for (number, node) in located.nodes().iter().enumerate() {
             let holds = |index: &usize| located.holders(*index).iter().any(|holder| usize::from(holder.node) == number);
             let held: Vec<usize> = (0..ids.len()).filter(holds).collect();
-            match core.peers.reach(node) {
+            match core.peers.reach(node, deadline) {
                 Some(peer) if !held.is_empty() && asked.iter().all(|(known, _)| !Arc::ptr_eq(known, &peer)) => {
                     asked.push((peer, held));
                 }

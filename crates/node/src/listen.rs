@@ -1,6 +1,7 @@
 //! Listening: one thread per socket accepts, one thread per connection serves, and the number of both is bounded.
 
 use crate::config::NodeConfig;
+use crate::guests::Admission;
 use crate::node::{Shared, StartError};
 use crate::process::add;
 use crate::session::Session;
@@ -11,7 +12,6 @@ use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tidepool_transfer::conn::{Connection, TcpOptions};
 use tidepool_types::Deadline;
@@ -96,29 +96,30 @@ fn accept(shared: &Arc<Shared>, listener: impl AsFd, local: bool, next: impl Fn(
 
 /// Gives a connection a thread, or refuses it.
 fn admit(shared: &Arc<Shared>, socket: OwnedFd, local: bool) {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let Ok(mut connection) = Connection::from_socket(socket) else { return };
-    let limit = shared.config.max_connections;
-    if shared.sessions.lock().len() >= limit {
-        add(&shared.counters.connections_refused, 1);
-        let message = format!("the node serves {limit} connections at most");
-        // Whether the client hears of it changes nothing here. Its hello is read first, if it is there: closing a socket
-        // with unread bytes in it would take the refusal back.
-        let _ = connection.accept_hello(Deadline::after(REFUSAL_BUDGET));
-        let _ = connection.refuse(0, Reason::Overloaded, message, Deadline::after(REFUSAL_BUDGET));
-        return;
-    }
-    shared.sessions.lock().insert(number, Arc::clone(connection.socket()));
+    let Ok(connection) = Connection::from_socket(socket) else { return };
+    let seat = match shared.guests.admit(connection.socket()) {
+        Admission::Seat(seat, false) => seat,
+        Admission::Seat(seat, true) => {
+            add(&shared.counters.connections_refused, 1);
+            tracing::debug!("a silent connection made room");
+            seat
+        }
+        Admission::Full => return refuse(shared, connection),
+    };
     add(&shared.counters.connections_total, 1);
     let served = Arc::clone(shared);
-    let serve = move || {
-        Session::serve(&served, connection, local);
-        served.sessions.lock().remove(&number);
-    };
+    let serve = move || Session::serve(&served, connection, local, &seat);
     let thread = std::thread::Builder::new().name("session".to_owned()).stack_size(STACK_BYTES).spawn(serve);
     if let Err(error) = thread {
-        shared.sessions.lock().remove(&number);
         tracing::warn!(%error, "no thread for a connection");
     }
+}
+
+fn refuse(shared: &Shared, mut connection: Connection) {
+    add(&shared.counters.connections_refused, 1);
+    let message = format!("the node serves {} connections at most", shared.config.max_connections);
+    // Whether the client hears of it changes nothing here. Its hello is read first, if it is there: closing a socket
+    // with unread bytes in it would take the refusal back.
+    let _ = connection.accept_hello(Deadline::after(REFUSAL_BUDGET));
+    let _ = connection.refuse(0, Reason::Overloaded, message, Deadline::after(REFUSAL_BUDGET));
 }

@@ -3,12 +3,13 @@
 use crate::announce::{AnnounceConfig, Announcer, NodeInfo};
 use crate::config::NodeConfig;
 use crate::counters::Counters;
+use crate::guests::Guests;
 use crate::listen::{self, Listeners};
 use crate::process::{Processes, add};
 use crate::reservations::Reservations;
 use crate::scrub;
 use parking_lot::{Condvar, Mutex};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -18,7 +19,7 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 use tidepool_store::inventory::Inventory;
 use tidepool_store::{OpenError, Pool, PoolConfig};
-use tidepool_transfer::conn::{Socket, resolve};
+use tidepool_transfer::conn::resolve;
 use tidepool_types::{ClientId, Deadline, Epoch, Metric, Value};
 
 /// Why a node did not start.
@@ -47,6 +48,10 @@ pub enum StartError {
 
 /// How long a stopping node waits for its connections' threads.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long the catalogs' names may take to resolve.
+const RESOLVE: Duration = Duration::from_secs(5);
+/// How long a node waits for its catalogs before it serves. Later, puts wait for those that answer.
+const FIRST_CONTACT: Duration = Duration::from_secs(1);
 /// How often ended processes are looked for.
 const REAP_EVERY: Duration = Duration::from_millis(100);
 
@@ -69,8 +74,7 @@ pub(crate) struct Shared {
     pub(crate) stop: Stop,
     /// The node as a client of other nodes.
     pub(crate) client: ClientId,
-    /// Open connections, so that stopping can close them.
-    pub(crate) sessions: Mutex<HashMap<u64, Arc<Socket>>>,
+    pub(crate) guests: Arc<Guests>,
 }
 
 /// A mark that a node is stopping, to sleep on.
@@ -124,8 +128,11 @@ impl Node {
         let inventory: Arc<dyn Inventory> = Arc::clone(&pool) as _;
         let announcer = Announcer::start(inventory, info, distinct(&config.catalogs), announce)
             .map_err(|error| StartError::Announce(error.to_string()))?;
+        // So that the first put is known to the catalogs too.
+        announcer.wait_first_contact(Deadline::after(FIRST_CONTACT));
         let counters = Arc::new(Counters::default());
         let shared = Arc::new(Shared {
+            guests: Guests::new(config.max_connections),
             config,
             pool,
             processes: Processes::new(Arc::clone(&counters)),
@@ -134,7 +141,6 @@ impl Node {
             announcer,
             stop: Stop::default(),
             client: ClientId(random()),
-            sessions: Mutex::default(),
         });
         let mut node = Self { shared, data_address, socket_path, threads: Vec::new() };
         node.spawn("accept-unix", move |shared| listen::accept_unix(&shared, &listeners.unix))?;
@@ -215,12 +221,7 @@ impl Drop for Node {
             let _ = thread.join();
         }
         let until = Instant::now() + STOP_TIMEOUT;
-        while Instant::now() < until {
-            let open: Vec<_> = self.shared.sessions.lock().values().cloned().collect();
-            if open.is_empty() {
-                break;
-            }
-            open.iter().for_each(|socket| socket.close());
+        while !self.shared.guests.close_all() && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(1));
         }
         tracing::info!(node = %self.shared.config.name, "stopped");
@@ -238,7 +239,9 @@ fn watch_processes(shared: &Shared) {
 /// Catalogs, each once: two streams to one would put each other out.
 fn distinct(catalogs: &[String]) -> Vec<String> {
     let mut known = HashSet::new();
-    let place = |address: &&String| resolve(address).map_or_else(|_| (*address).clone(), |found| found.to_string());
+    let until = Deadline::after(RESOLVE);
+    let place =
+        |address: &&String| resolve(address, until).map_or_else(|_| (*address).clone(), |found| found.to_string());
     catalogs.iter().filter(|address| known.insert(place(address))).cloned().collect()
 }
 

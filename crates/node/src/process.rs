@@ -7,7 +7,7 @@
 use crate::counters::Counters;
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::process::{Pid, PidfdFlags};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -51,8 +51,8 @@ impl Processes {
 
     /// The process at the other end of a Unix socket, if it can be watched.
     pub(crate) fn at(&self, socket: impl AsFd, client: ClientId) -> Option<Arc<Process>> {
-        let pid = rustix::net::sockopt::socket_peercred(&socket).ok()?.pid;
-        let key = (pid.as_raw_nonzero().get() as u32, client);
+        let pid = peer_of(&socket)?;
+        let key = (pid.as_raw_nonzero().get().cast_unsigned(), client);
         let mut known = self.known.lock();
         let process = match known.get(&key) {
             Some(process) if !process.has_ended() => Arc::clone(process),
@@ -164,7 +164,9 @@ impl Process {
         let mut held = self.held.lock();
         let (late, bytes) = (std::mem::take(&mut held.late), std::mem::take(&mut held.late_bytes));
         drop(held);
-        sub(&self.counters.late_reservations, late.len() as u64);
+        let count = late.len() as u64;
+        drop(late);
+        sub(&self.counters.late_reservations, count);
         sub(&self.counters.late_bytes, bytes);
     }
 
@@ -174,12 +176,33 @@ impl Process {
             let connections = held.connections;
             std::mem::replace(&mut *held, Held { connections, ..Held::default() })
         };
-        let views: u32 = held.views.values().map(|(_, count)| count).sum();
-        sub(&self.counters.views, views.into());
-        sub(&self.counters.view_bytes, held.view_bytes);
-        sub(&self.counters.late_reservations, held.late.len() as u64);
-        sub(&self.counters.late_bytes, held.late_bytes);
+        let Held { views, view_bytes, late, late_bytes, .. } = held;
+        let (view_count, late_count) = (views.values().map(|(_, count)| count).sum::<u32>(), late.len() as u64);
+        // The space first: whoever sees the numbers fall can use it.
+        drop((views, late));
+        sub(&self.counters.views, view_count.into());
+        sub(&self.counters.view_bytes, view_bytes);
+        sub(&self.counters.late_reservations, late_count);
+        sub(&self.counters.late_bytes, late_bytes);
     }
+}
+
+/// The process at the other end of a Unix socket; `None` when it is not visible from here (another pid namespace), which the
+/// kernel says with a zero.
+fn peer_of(socket: &impl AsFd) -> Option<Pid> {
+    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut len = size_of_val(&peer) as libc::socklen_t;
+    // SAFETY: `peer` and `len` are ours, and `len` is the size of `peer`; any bytes that the kernel writes are a `ucred`.
+    let answer = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut peer).cast(),
+            &raw mut len,
+        )
+    };
+    Pid::from_raw(peer.pid).filter(|_| answer == 0)
 }
 
 fn watch(pid: Pid) -> Option<OwnedFd> {

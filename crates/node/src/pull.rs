@@ -44,7 +44,8 @@ type Error = tidepool_transfer::conn::ConnError;
 
 fn connect(shared: &Shared, pull: &Pull, until: Deadline) -> Result<Connection, Error> {
     let hello = Hello { client: shared.client, wants_memory: false };
-    let (connection, welcome) = Connection::connect_tcp(resolve(&pull.source)?, &TcpOptions::default(), hello, until)?;
+    let (connection, welcome) =
+        Connection::connect_tcp(resolve(&pull.source, until)?, &TcpOptions::default(), hello, until)?;
     if welcome.epoch != pull.epoch {
         return Err(Error::Unexpected("the source has another incarnation"));
     }
@@ -76,7 +77,7 @@ fn pull_missing(
     let Reply::Found(found) = connection.call(&Request::Confirm(asked), &[], until)? else {
         return Err(Error::Unexpected("not an answer to Confirm"));
     };
-    let address = resolve(&pull.source)?;
+    let address = resolve(&pull.source, until)?;
     let config = TcpConfig::default();
     let mut transport = TcpTransport::connect(address, pull.epoch, shared.client, config, until)?;
     for ((index, id), found) in wanted.into_iter().zip(found) {

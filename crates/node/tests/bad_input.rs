@@ -92,3 +92,19 @@ fn connections_past_the_limit_are_told_so() {
     let _three = node.unix(3);
     assert_eq!(node.metric("tidepool_node_connections_refused_total"), 1);
 }
+
+/// Sockets that were opened and kept silent held every place of the node for five seconds, and every client was refused for
+/// as long. A place is now only kept by a connection that has said hello; the oldest silent one makes room.
+#[test]
+fn silent_connections_lock_nobody_out() {
+    let node = start_with("silent", |config| config.max_connections = 4);
+    let mut client = node.tcp(1);
+    let dial = || TcpStream::connect(node.node.data_address()).unwrap();
+    let mut silent: Vec<TcpStream> = (0..20).map(|_| dial()).collect();
+    client.put(b"k", &[1; 100]);
+    let mut others = [node.tcp(2), node.unix(3), node.tcp(4)];
+    assert!(others.iter_mut().all(|other| other.holds(b"k")), "all places but one were silent");
+    assert!(client.holds(b"k"), "a client that has said hello keeps its place");
+    let hung_up = |socket: &mut TcpStream| matches!(socket.read(&mut [0]), Ok(0) | Err(_));
+    assert!(silent.iter_mut().all(hung_up), "the silent ones have been closed");
+}

@@ -16,6 +16,8 @@ use tidepool_wire::checksum::BlockChecksum;
 
 /// Reads of at least this many bytes go to the copy threads.
 const SHARED_READ: u64 = 64 << 10;
+/// Bytes copied between two looks at the clock.
+const RUN_BYTES: u64 = 64 << 20;
 /// Lines of a block that are asked for while the one before it is copied: the hardware notices a new block only after
 /// its first few lines.
 const PREFETCHED_LINES: usize = 16;
@@ -55,6 +57,30 @@ impl Target {
     }
 }
 
+/// A piece of work.
+trait Piece {
+    fn token(&self) -> u64;
+    fn len(&self) -> u64;
+}
+
+impl Piece for Ready {
+    fn token(&self) -> u64 {
+        self.token
+    }
+    fn len(&self) -> u64 {
+        self.len
+    }
+}
+
+impl Piece for WriteOp {
+    fn token(&self) -> u64 {
+        self.token
+    }
+    fn len(&self) -> u64 {
+        self.source.total()
+    }
+}
+
 impl ShmTransport {
     /// A transport over `mapping`. `verify` checks every read against its checksums, not only its generation.
     pub fn new(mapping: Arc<Mapping>, copies: Arc<CopyPool>, verify: bool) -> Self {
@@ -82,8 +108,25 @@ impl ShmTransport {
                 Err(failure) => self.finish(token, Err(failure)),
             }
         }
-        self.read_small(small, small_bytes as usize >= copy::STREAMING_MIN);
-        self.read_large(large, deadline);
+        let streaming = small_bytes as usize >= copy::STREAMING_MIN;
+        self.in_runs(small, deadline, |this, run| this.read_small(run, streaming));
+        self.in_runs(large, deadline, |this, run| this.read_large(run));
+    }
+
+    /// Works on a few items at a time, so that a deadline is noticed between them; those left over have timed out.
+    fn in_runs<T: Piece>(&mut self, mut items: Vec<T>, deadline: Deadline, mut work: impl FnMut(&mut Self, Vec<T>)) {
+        while !items.is_empty() && !deadline.has_passed() {
+            let mut bytes = 0;
+            let fits = |item: &&T| {
+                bytes += item.len();
+                bytes - item.len() < RUN_BYTES
+            };
+            let run = items.iter().take_while(fits).count();
+            // Almost always all of them.
+            let rest = items.split_off(run);
+            work(self, std::mem::replace(&mut items, rest));
+        }
+        items.iter().for_each(|item| self.finish(item.token(), Err(Failure::TimedOut)));
     }
 
     /// Looks the block up and checks that what is asked of it can be had.
@@ -136,27 +179,12 @@ impl ShmTransport {
         copy::fence();
     }
 
-    fn read_large(&mut self, mut large: Vec<Ready>, deadline: Deadline) {
-        // Runs of a few blocks, so that a deadline is noticed between them.
-        const RUN_BYTES: u64 = 64 << 20;
-        while !large.is_empty() {
-            let mut bytes = 0;
-            let fits = |ready: &&Ready| {
-                bytes += ready.len;
-                bytes - ready.len < RUN_BYTES
-            };
-            let run = large.iter().take_while(fits).count();
-            let mut now: Vec<Ready> = large.drain(..run).collect();
-            if deadline.has_passed() {
-                now.into_iter().for_each(|ready| self.finish(ready.token, Err(Failure::TimedOut)));
-                continue;
-            }
-            let mut jobs: Vec<CopyJob<'_>> = now.iter_mut().filter_map(|ready| self.job(ready)).collect();
-            // SAFETY: as in `read_small`, for each job.
-            unsafe { self.copies.run(&mut jobs) };
-            drop(jobs);
-            now.into_iter().for_each(|ready| self.conclude(ready));
-        }
+    fn read_large(&mut self, mut large: Vec<Ready>) {
+        let mut jobs: Vec<CopyJob<'_>> = large.iter_mut().filter_map(|ready| self.job(ready)).collect();
+        // SAFETY: as in `read_small`, for each job.
+        unsafe { self.copies.run(&mut jobs) };
+        drop(jobs);
+        large.into_iter().for_each(|ready| self.conclude(ready));
     }
 
     fn job(&self, ready: &mut Ready) -> Option<CopyJob<'static>> {
@@ -248,7 +276,7 @@ impl Transport for ShmTransport {
         }
         self.read_all(reads, deadline);
         if !writes.is_empty() {
-            self.write_all(writes);
+            self.in_runs(writes, deadline, Self::write_all);
         }
         answers
     }

@@ -5,7 +5,7 @@ use rustix::fd::{AsFd, OwnedFd};
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
-use tidepool_transfer::conn::{ConnError, Connection};
+use tidepool_transfer::conn::{ConnError, Connection, TcpOptions};
 use tidepool_types::{ClientId, Deadline, Epoch, MAX_BLOCK_LEN};
 use tidepool_wire::frame::{FrameError, HEADER_LEN, MAX_BODY, encode_reply, encode_request};
 use tidepool_wire::message::{Hello, Reason, Reply, Request, Touch, Welcome};
@@ -218,4 +218,25 @@ fn a_payload_left_behind_is_skipped_and_a_body_in_many_pieces_is_whole() {
     let (_, reply) = connection.recv(late()).unwrap();
     assert_eq!(reply, Reply::Stat(writer.join().unwrap()));
     assert_eq!(connection.recv(late()).unwrap(), (2, Reply::Done));
+}
+
+/// Dropping a transport waited for as long as one of its streams was being connected, up to a second, because nobody could
+/// end an attempt. Closing the socket now does, whatever the attempt waits for.
+#[test]
+fn closing_the_socket_ends_an_attempt_to_connect() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let hello = Hello { client: ClientId(1), wants_memory: false };
+    let address = silent.local_addr().unwrap();
+    let (tell, told) = std::sync::mpsc::sync_channel(1);
+    let dial = move || {
+        let until = Deadline::after(Duration::from_secs(600));
+        let told = |socket: &std::sync::Arc<_>| tell.send(std::sync::Arc::clone(socket)).unwrap();
+        Connection::connect_tcp_watched(address, &TcpOptions::default(), hello, until, told).map(|_| ())
+    };
+    let dialling = std::thread::spawn(dial);
+    let socket = told.recv().unwrap();
+    let accepted = silent.accept().unwrap();
+    socket.close();
+    assert!(dialling.join().unwrap().is_err());
+    drop(accepted);
 }

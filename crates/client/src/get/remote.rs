@@ -32,7 +32,7 @@ pub(super) fn read(core: &Core, reads: &mut [Read], deadline: Deadline) {
         wanted.into_iter().enumerate().map(|(asked, read)| Seeker { read, asked, next: 0 }).collect();
     let mut first = true;
     while !seekers.is_empty() && !deadline.has_passed() {
-        let groups = group(core, &holders, &mut seekers, reads);
+        let groups = group(core, &holders, &mut seekers, reads, deadline);
         if groups.is_empty() {
             return;
         }
@@ -75,11 +75,17 @@ struct Group {
 }
 
 /// Sends each seeker to its next holder that can be reached. Those that have none left are done.
-fn group(core: &Core, holders: &Located, seekers: &mut Vec<Seeker>, reads: &mut [Read]) -> Vec<Group> {
+fn group(
+    core: &Core,
+    holders: &Located,
+    seekers: &mut Vec<Seeker>,
+    reads: &mut [Read],
+    deadline: Deadline,
+) -> Vec<Group> {
     let mut peers: Vec<Option<Option<Arc<Peer>>>> = vec![None; holders.nodes().len()];
     let mut reach = |node: u16| {
         let node = usize::from(node);
-        let known = peers[node].get_or_insert_with(|| core.peers.reach(&holders.nodes()[node]));
+        let known = peers[node].get_or_insert_with(|| core.peers.reach(&holders.nodes()[node], deadline));
         // A stopped owner on this host can still be read from: its memory needs no answer.
         known.clone().filter(|peer| !peer.is_down() || peer.memory().is_some())
     };

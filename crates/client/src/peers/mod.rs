@@ -4,6 +4,7 @@
 //! that the socket answers and the memory maps. Everything else is reached over TCP. Callers work on a snapshot of the
 //! [`Table`], which they get without waiting for anybody.
 
+mod attempts;
 mod memory;
 mod peer;
 
@@ -11,9 +12,10 @@ pub(crate) use memory::Memory;
 pub(crate) use peer::{Context, NodeKey, Peer, Reach, SILENCE};
 
 use crate::catalogs::{Member, Node, NodeState};
-use parking_lot::{Mutex, RwLock};
+use attempts::Attempts;
+use parking_lot::RwLock;
 use std::collections::{HashMap, HashSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tidepool_transfer::conn::resolve;
@@ -21,7 +23,7 @@ use tidepool_types::{Deadline, NodeName};
 
 /// Nodes of this host whose memory is mapped; further ones are reached over TCP.
 const MAX_LOCAL: usize = 64;
-/// How long a socket of this host may keep a caller that has just heard of it.
+/// How long a socket of this host, or the name of a node's host, may keep a caller that has just heard of it.
 const FIRST_CONTACT: Duration = Duration::from_millis(250);
 
 /// The nodes known at one moment.
@@ -73,8 +75,7 @@ type OnMapped = dyn Fn(&Arc<Peer>) + Send + Sync;
 /// The table, and what is needed to change it.
 pub(crate) struct Peers {
     table: RwLock<Arc<Table>>,
-    /// Held while a socket of this host is tried, so that no node is mapped twice. Never needed to read the table.
-    opening: Mutex<HashSet<(PathBuf, NodeKey)>>,
+    attempts: Attempts,
     context: Arc<Context>,
     local: bool,
     /// Called with every newly mapped node.
@@ -83,7 +84,7 @@ pub(crate) struct Peers {
 
 impl Peers {
     pub(crate) fn new(context: Arc<Context>, local: bool, mapped: impl Fn(&Arc<Peer>) + Send + Sync + 'static) -> Self {
-        Self { table: RwLock::default(), opening: Mutex::default(), context, local, mapped: Box::new(mapped) }
+        Self { table: RwLock::default(), attempts: Attempts::default(), context, local, mapped: Box::new(mapped) }
     }
 
     /// The nodes known now.
@@ -99,82 +100,91 @@ impl Peers {
     }
 
     /// The way to a node that a catalog names: known already, on this host, or over TCP.
-    pub(crate) fn reach(&self, node: &Node) -> Option<Arc<Peer>> {
+    pub(crate) fn reach(&self, node: &Node, until: Deadline) -> Option<Arc<Peer>> {
         let key = NodeKey::of(node);
         if let Some(peer) = self.table().find(&key) {
             return Some(Arc::clone(peer));
         }
-        if let Some(peer) = node.socket.as_deref().and_then(|path| self.try_socket(path, Some(&key))) {
+        if let Some(peer) = self.try_socket_of(node, until) {
             return Some(peer);
         }
-        let address = resolve(&node.data_address).inspect_err(|error| tracing::debug!(%error, "a node's address"));
-        let peer = Arc::new(Peer::on_the_network(key.clone(), address.ok()?, &self.context));
+        let resolve = || {
+            let resolved = resolve(&node.data_address, until.capped(FIRST_CONTACT));
+            resolved.inspect_err(|error| tracing::debug!(node = %key.name, %error, "the node's address")).ok()
+        };
+        let address = match node.data_address.parse() {
+            Ok(address) => address,
+            Err(_) => self.attempts.attempt(&node.data_address, resolve)?,
+        };
+        let peer = Arc::new(Peer::on_the_network(key.clone(), address, &self.context));
         self.change(|table| {
-            table.remotes.entry(key.clone()).or_insert(peer);
+            if table.find(&key).is_none() {
+                table.remotes.insert(key.clone(), peer);
+            }
         });
         self.table().find(&key).cloned()
     }
 
-    /// Maps the node behind a socket, unless it is mapped already. With a `key`, a node that has failed once is not tried
-    /// again: its memory cannot be shared with this process.
-    fn try_socket(&self, path: &Path, key: Option<&NodeKey>) -> Option<Arc<Peer>> {
-        if !self.local || self.table().locals.len() >= MAX_LOCAL || !path.exists() {
-            return None;
-        }
-        let mut failed = self.opening.lock();
-        let attempt = key.map(|key| (path.to_owned(), key.clone()));
-        if attempt.as_ref().is_some_and(|attempt| failed.contains(attempt)) {
-            return None;
-        }
-        match self.map_socket(path) {
-            Some(peer) if key.is_none_or(|key| peer.key == *key) => Some(peer),
-            _ => {
-                failed.extend(attempt);
-                None
-            }
-        }
+    /// Maps the node that a catalog names, if its socket is on this host.
+    fn try_socket_of(&self, node: &Node, until: Deadline) -> Option<Arc<Peer>> {
+        let peer = self.try_socket(node.socket.as_deref()?, until)?;
+        Some(peer).filter(|peer| peer.key == NodeKey::of(node))
     }
 
-    fn map_socket(&self, path: &Path) -> Option<Arc<Peer>> {
+    /// Maps the node behind a socket, unless it is mapped already.
+    fn try_socket(&self, path: &Path, until: Deadline) -> Option<Arc<Peer>> {
         let at_path = |peer: &&Arc<Peer>| peer.memory().is_some_and(|memory| memory.socket_path == path);
-        if let Some(peer) = self.table().locals.iter().find(at_path) {
+        let table = self.table();
+        if let Some(peer) = table.locals.iter().find(at_path) {
             return Some(Arc::clone(peer));
         }
-        let opened = Peer::on_this_host(path, &self.context, Deadline::after(FIRST_CONTACT));
-        let peer = Arc::new(opened.inspect_err(|error| tracing::debug!(?path, %error, "not a node to map")).ok()?);
-        // Two paths may lead to one node.
-        if let Some(known) = self.table().locals.iter().find(|known| known.key == peer.key) {
-            return Some(Arc::clone(known));
+        if !self.local || table.locals.len() >= MAX_LOCAL || !path.exists() {
+            return None;
         }
+        self.attempts.attempt(&path.to_string_lossy(), || self.map_socket(path, until))
+    }
+
+    fn map_socket(&self, path: &Path, until: Deadline) -> Option<Arc<Peer>> {
+        let opened = Peer::on_this_host(path, &self.context, until.capped(FIRST_CONTACT));
+        let peer = Arc::new(opened.inspect_err(|error| tracing::debug!(?path, %error, "not a node to map")).ok()?);
+        let mut known = None;
         self.change(|table| {
-            table.remotes.remove(&peer.key);
-            table.locals.push(Arc::clone(&peer));
+            // Two paths may lead to one node.
+            known = table.locals.iter().find(|local| local.key == peer.key).cloned();
+            if known.is_none() {
+                table.remotes.remove(&peer.key);
+                table.locals.push(Arc::clone(&peer));
+            }
         });
-        tracing::debug!(node = %peer.key.name, "mapped");
-        (self.mapped)(&peer);
-        Some(peer)
+        if known.is_none() {
+            tracing::debug!(node = %peer.key.name, "mapped");
+            (self.mapped)(&peer);
+        }
+        known.or(Some(peer))
     }
 
     /// Maps every node that has a socket in `dir`.
-    pub(crate) fn scan(&self, dir: &Path) {
+    pub(crate) fn scan(&self, dir: &Path, until: Deadline) {
         let Ok(entries) = std::fs::read_dir(dir) else { return };
         for path in entries.flatten().map(|entry| entry.path()) {
-            if path.extension().is_some_and(|extension| extension == "sock") {
-                self.try_socket(&path, None);
+            if path.extension().is_some_and(|extension| extension == "sock") && !until.has_passed() {
+                self.try_socket(&path, until);
             }
         }
     }
 
     /// Takes over what the catalogs say. Nodes on the network that they no longer name are forgotten.
-    pub(crate) fn update_members(&self, members: Vec<Member>) {
+    pub(crate) fn update_members(&self, members: Vec<Member>, until: Deadline) {
         let named: HashSet<NodeKey> = members.iter().map(|member| NodeKey::of(&member.node)).collect();
-        self.opening.lock().retain(|(_, key)| named.contains(key));
         self.change(|table| {
             table.members = members;
             table.remotes.retain(|key, _| named.contains(key));
         });
         for member in self.table().members.iter().filter(|member| member.node.state != NodeState::Dead) {
-            self.reach(&member.node);
+            // A node of this host that did not answer its socket at first is reached over TCP until it does.
+            if self.try_socket_of(&member.node, until).is_none() {
+                self.reach(&member.node, until);
+            }
         }
     }
 

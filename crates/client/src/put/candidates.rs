@@ -9,22 +9,22 @@ use tidepool_types::{BlockId, Deadline, NodeName};
 
 /// The nodes that may take the block `id`. Takes a fresh look around if there are none, or not the one that is preferred.
 pub(super) fn find(core: &Core, prefer: Option<&NodeName>, id: BlockId, deadline: Deadline) -> Vec<Arc<Peer>> {
-    let found = ranked(core, prefer, id);
+    let found = ranked(core, prefer, id, deadline);
     let is_missing = |name: &NodeName| found.iter().all(|peer| peer.key.name != *name);
     if !found.is_empty() && !prefer.is_some_and(is_missing) {
         return found;
     }
     core.refresh_members(deadline);
-    ranked(core, prefer, id)
+    ranked(core, prefer, id, deadline)
 }
 
 /// The nodes that answer, ranked by the placement policy for the block `id`.
-fn ranked(core: &Core, prefer: Option<&NodeName>, id: BlockId) -> Vec<Arc<Peer>> {
+fn ranked(core: &Core, prefer: Option<&NodeName>, id: BlockId, deadline: Deadline) -> Vec<Arc<Peer>> {
     let table = core.peers.table();
     let alive = table.members.iter().filter(|member| member.node.state == NodeState::Alive);
     let mut peers: Vec<(Arc<Peer>, u64)> = Vec::new();
     for member in alive {
-        if let Some(peer) = core.peers.reach(&member.node) {
+        if let Some(peer) = core.peers.reach(&member.node, deadline) {
             peers.push((peer, member.capacity_bytes.saturating_sub(member.used_bytes)));
         }
     }

@@ -22,7 +22,7 @@ pub(super) fn find(core: &Core, jobs: &mut [Job<'_>], deadline: Deadline) {
     }
     let ids: Vec<BlockId> = open.iter().map(|&index| jobs[index].id).collect();
     let located = core.catalogs.lookup(&ids, deadline).located;
-    for (peer, asked) in named_holders(core, &located, jobs, &open) {
+    for (peer, asked) in named_holders(core, &located, jobs, &open, deadline) {
         confirm(&peer, &asked, jobs, deadline.capped(CONFIRM));
     }
 }
@@ -40,7 +40,13 @@ fn find_here(table: &Table, jobs: &mut [Job<'_>], deadline: Deadline) {
 }
 
 /// The nodes that a catalog names, each with the blocks that it should hold.
-fn named_holders(core: &Core, located: &Located, jobs: &[Job<'_>], open: &[usize]) -> Vec<(Arc<Peer>, Vec<usize>)> {
+fn named_holders(
+    core: &Core,
+    located: &Located,
+    jobs: &[Job<'_>],
+    open: &[usize],
+    deadline: Deadline,
+) -> Vec<(Arc<Peer>, Vec<usize>)> {
     let mut asked: Vec<Vec<usize>> = vec![Vec::new(); located.nodes().len()];
     for (place, &index) in open.iter().enumerate() {
         for holder in located.holders(place) {
@@ -51,7 +57,7 @@ fn named_holders(core: &Core, located: &Located, jobs: &[Job<'_>], open: &[usize
         }
     }
     let named = located.nodes().iter().zip(asked).filter(|(_, asked)| !asked.is_empty());
-    let reached = named.filter_map(|(node, asked)| Some((core.peers.reach(node)?, asked)));
+    let reached = named.filter_map(|(node, asked)| Some((core.peers.reach(node, deadline)?, asked)));
     reached.filter(|(peer, _)| !peer.is_down()).collect()
 }
 

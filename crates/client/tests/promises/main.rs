@@ -5,6 +5,7 @@ mod calls_may_be_dropped;
 mod cluster;
 mod corrupt_block_is_a_miss;
 mod dead_node_costs_one_timeout;
+mod deadlines;
 mod held_key_moves_nothing;
 mod layouts;
 mod lookup_keeps_nothing_alive;

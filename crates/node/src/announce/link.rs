@@ -27,6 +27,8 @@ struct State {
     heard: Instant,
     gave_up: u64,
     snapshots: u64,
+    /// Whether a stream has ended, or could not be opened.
+    failed: bool,
     /// When the stream last stopped being one that puts wait for, other than by giving up on it.
     left_healthy: Option<Instant>,
 }
@@ -66,6 +68,7 @@ impl Link {
             heard: Instant::now(),
             gave_up: 0,
             snapshots: 0,
+            failed: false,
             left_healthy: None,
         };
         Self { state: Mutex::new(state), changed: Condvar::new() }
@@ -89,6 +92,7 @@ impl Link {
         let loading = state.phase == Phase::Loading && !state.resync;
         if loading {
             state.phase = Phase::Healthy;
+            self.changed.notify_all();
         }
         loading
     }
@@ -98,6 +102,7 @@ impl Link {
         let mut state = self.state.lock();
         state.leave_healthy();
         state.phase = Phase::Down;
+        state.failed = true;
         state.ack = Ack::default();
         self.changed.notify_all();
     }
@@ -167,6 +172,14 @@ impl Link {
             }
         }
         state.phase != Phase::Down && !state.resync && state.ack.pages >= pages
+    }
+
+    /// Waits until the stream is healthy for the first time, or has failed.
+    pub(super) fn wait_first_contact(&self, until: Instant) {
+        let mut state = self.state.lock();
+        while state.phase != Phase::Healthy && !state.failed && !self.changed.wait_until(&mut state, until).timed_out()
+        {
+        }
     }
 
     /// Waits until the catalog has acknowledged change `number`, if it is healthy. If its stream ended less than `bound`

@@ -155,6 +155,11 @@ impl Announcer {
         Ok(announcer)
     }
 
+    /// Waits until every catalog has taken the first snapshot or has failed to.
+    pub fn wait_first_contact(&self, deadline: Deadline) {
+        self.targets.iter().for_each(|target| target.link.wait_first_contact(deadline.instant()));
+    }
+
     /// Waits until every healthy catalog has acknowledged change `number`. True once that is so, be it because a catalog
     /// that did not within the bound is no longer healthy; false when `deadline` passes before.
     #[must_use = "a put that is not announced must not be answered as one that is"]

@@ -63,7 +63,10 @@ impl Sender {
                     rest = FIRST_REST;
                     self.serve(stream);
                 }
-                None => rest = (rest * 2).min(self.config.retry_within),
+                None => {
+                    self.target.link.take_down();
+                    rest = (rest * 2).min(self.config.retry_within);
+                }
             }
             self.rest(rest);
         }

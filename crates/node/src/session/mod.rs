@@ -4,6 +4,7 @@ mod manage;
 mod read;
 mod write;
 
+use crate::guests::Seat;
 use crate::node::Shared;
 use crate::process::{Process, add};
 use std::collections::HashSet;
@@ -45,9 +46,9 @@ enum Answer {
 
 impl<'a> Session<'a> {
     /// Serves a connection to its end.
-    pub(crate) fn serve(shared: &'a Arc<Shared>, connection: Connection, local: bool) {
+    pub(crate) fn serve(shared: &'a Arc<Shared>, connection: Connection, local: bool, seat: &Seat) {
         add(&shared.counters.connections, 1);
-        match Self::welcome(shared, connection, local) {
+        match Self::welcome(shared, connection, local, seat) {
             Ok(mut session) => {
                 let end = session.run();
                 tracing::debug!(client = session.client.0, %end, "connection ended");
@@ -61,9 +62,15 @@ impl<'a> Session<'a> {
         crate::process::sub(&shared.counters.connections, 1);
     }
 
-    fn welcome(shared: &'a Arc<Shared>, mut connection: Connection, local: bool) -> Result<Self, ConnError> {
+    fn welcome(
+        shared: &'a Arc<Shared>,
+        mut connection: Connection,
+        local: bool,
+        seat: &Seat,
+    ) -> Result<Self, ConnError> {
         let until = Deadline::after(HELLO_BUDGET);
         let Hello { client, wants_memory } = connection.accept_hello(until)?;
+        seat.greeted();
         connection.set_frame_budget(FRAME_BUDGET);
         let memory = local && wants_memory;
         let process = if memory { shared.processes.at(&**connection.socket(), client) } else { None };

@@ -1,13 +1,15 @@
 //! Making connections: connect with a deadline, then Hello and Welcome.
 
-use super::{ConnError, Connection};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use super::{ConnError, Connection, Socket};
+use rustix::event::PollFlags;
 use rustix::fd::OwnedFd;
-use rustix::io::Errno;
+use rustix::io::{Errno, ioctl_fionbio};
 use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_size, set_tcp_nodelay, socket_error};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, ipproto, socket_with};
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 use tidepool_types::Deadline;
 use tidepool_wire::message::{Hello, Refusal, Reply, Request, Welcome};
 
@@ -36,12 +38,6 @@ impl TcpOptions {
     }
 }
 
-/// The first address that `host:port` stands for.
-pub fn resolve(address: &str) -> Result<SocketAddr, ConnError> {
-    let unknown = || std::io::Error::new(std::io::ErrorKind::NotFound, format!("{address:?} has no address"));
-    Ok(address.to_socket_addrs()?.next().ok_or_else(unknown)?)
-}
-
 impl Connection {
     /// Connects to a node on this host. The descriptors are what [`Welcome`] says they are.
     pub fn connect_unix(
@@ -49,10 +45,10 @@ impl Connection {
         hello: Hello,
         until: Deadline,
     ) -> Result<(Self, Welcome, Vec<OwnedFd>), ConnError> {
-        let socket = new_socket(AddressFamily::UNIX, None)?;
+        let connection = Self::from_socket(new_socket(AddressFamily::UNIX, None)?)?;
         let address = SocketAddrUnix::new(path)?;
-        finish_connect(&socket, || connect(&socket, &address), until)?;
-        Self::from_socket(socket)?.greet(hello, until)
+        dial(connection.socket(), |socket| connect(socket, &address), until)?;
+        connection.greet(hello, until)
     }
 
     /// Connects to a node anywhere.
@@ -62,12 +58,24 @@ impl Connection {
         hello: Hello,
         until: Deadline,
     ) -> Result<(Self, Welcome), ConnError> {
+        Self::connect_tcp_watched(address, options, hello, until, |_| {})
+    }
+
+    /// Connects to a node anywhere; whoever is `told` of the socket may close it to end the attempt.
+    pub fn connect_tcp_watched(
+        address: SocketAddr,
+        options: &TcpOptions,
+        hello: Hello,
+        until: Deadline,
+        told: impl FnOnce(&Arc<Socket>),
+    ) -> Result<(Self, Welcome), ConnError> {
         let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-        let socket = new_socket(family, Some(ipproto::TCP))?;
+        let connection = Self::from_socket(new_socket(family, Some(ipproto::TCP))?)?;
+        told(connection.socket());
         // Before connecting: the window that the two sides agree on depends on the buffers.
-        options.apply(&socket)?;
-        finish_connect(&socket, || connect(&socket, &address), until)?;
-        let (connection, welcome, _) = Self::from_socket(socket)?.greet(hello, until)?;
+        options.apply(&**connection.socket())?;
+        dial(connection.socket(), |socket| connect(socket, &address), until)?;
+        let (connection, welcome, _) = connection.greet(hello, until)?;
         Ok((connection, welcome))
     }
 
@@ -83,30 +91,31 @@ impl Connection {
 }
 
 fn new_socket(family: AddressFamily, protocol: Option<rustix::net::Protocol>) -> Result<OwnedFd, ConnError> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    Ok(socket_with(family, SocketType::STREAM, flags, protocol)?)
+    Ok(socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, protocol)?)
 }
 
-/// Connects a non-blocking socket. A Unix socket whose backlog is full answers AGAIN and has nothing to poll for: it is
-/// tried again until the deadline.
-fn finish_connect(socket: &OwnedFd, connect: impl Fn() -> Result<(), Errno>, until: Deadline) -> Result<(), ConnError> {
-    loop {
-        match connect() {
-            Ok(()) => return Ok(()),
-            Err(Errno::INPROGRESS | Errno::INTR) => break,
-            Err(Errno::AGAIN) if !until.has_passed() => std::thread::sleep(std::time::Duration::from_millis(1)),
-            Err(Errno::AGAIN) => return Err(ConnError::TimedOut),
-            Err(errno) => return Err(errno.into()),
+/// Connects a socket, waiting no longer than until the deadline or until somebody closes it.
+fn dial(socket: &Socket, connect: impl Fn(&Socket) -> Result<(), Errno>, until: Deadline) -> Result<(), ConnError> {
+    ioctl_fionbio(socket, true)?;
+    // A Unix socket whose backlog is full answers AGAIN and has nothing to poll for: it is tried again.
+    while !start(socket, &connect)? {
+        if until.has_passed() {
+            return Err(ConnError::TimedOut);
         }
+        std::thread::sleep(Duration::from_millis(1));
     }
-    loop {
-        let left = until.remaining();
-        let timeout = Timespec { tv_sec: left.as_secs().min(1 << 30) as i64, tv_nsec: left.subsec_nanos().into() };
-        match poll(&mut [PollFd::new(socket, PollFlags::OUT)], Some(&timeout)) {
-            Ok(0) if left.is_zero() => return Err(ConnError::TimedOut),
-            Ok(0) | Err(Errno::INTR) => {}
-            Ok(_) => return Ok(socket_error(socket)??),
-            Err(errno) => return Err(errno.into()),
-        }
+    socket.wait(PollFlags::OUT, until)?;
+    socket.check_open()?;
+    socket_error(socket)??;
+    Ok(ioctl_fionbio(socket, false)?)
+}
+
+/// Starts to connect; false when there is no room for it at the moment.
+fn start(socket: &Socket, connect: impl Fn(&Socket) -> Result<(), Errno>) -> Result<bool, ConnError> {
+    socket.check_open()?;
+    match connect(socket) {
+        Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok(true),
+        Err(Errno::AGAIN) => Ok(false),
+        Err(errno) => Err(errno.into()),
     }
 }

@@ -11,10 +11,12 @@
 
 mod connect;
 mod halves;
+mod resolve;
 mod socket;
 
-pub use connect::{TcpOptions, resolve};
+pub use connect::TcpOptions;
 pub use halves::{FrameReceiver, FrameSender, Incoming};
+pub use resolve::resolve;
 pub use socket::{MAX_FDS, Socket};
 
 use rustix::fd::{BorrowedFd, OwnedFd};

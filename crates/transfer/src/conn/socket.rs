@@ -70,7 +70,8 @@ impl Socket {
         if self.is_closed() { Err(ConnError::Closed) } else { Ok(()) }
     }
 
-    fn wait(&self, events: PollFlags, until: Deadline) -> Result<(), ConnError> {
+    /// Waits for `events`, or for the end of the connection.
+    pub(super) fn wait(&self, events: PollFlags, until: Deadline) -> Result<(), ConnError> {
         loop {
             let left = until.remaining();
             let timeout = Timespec { tv_sec: left.as_secs().min(1 << 30) as i64, tv_nsec: left.subsec_nanos().into() };

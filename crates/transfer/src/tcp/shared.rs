@@ -24,6 +24,8 @@ pub(super) struct Shared {
     pub(super) changed: Condvar,
     /// The sending half of each stream, while it is up. Held while a frame is sent: frames never mix.
     pub(super) senders: Vec<Mutex<Option<FrameSender>>>,
+    /// The socket of each stream that is being connected.
+    dialling: Vec<Mutex<Option<Arc<Socket>>>>,
     /// Wakes each stream's thread.
     pub(super) wakes: Vec<OwnedFd>,
     stop: AtomicBool,
@@ -44,6 +46,7 @@ impl Shared {
             board: Mutex::new(Board::new(config.limits())),
             changed: Condvar::new(),
             senders: (0..config.streams).map(|_| Mutex::new(None)).collect(),
+            dialling: (0..config.streams).map(|_| Mutex::new(None)).collect(),
             wakes: wakes.collect::<Result<_, _>>()?,
             stop: AtomicBool::new(false),
             config,
@@ -62,7 +65,15 @@ impl Shared {
         until: Deadline,
     ) -> Result<FrameReceiver, ConnError> {
         let hello = Hello { client: self.client, wants_memory: false };
-        let (connection, welcome) = Connection::connect_tcp(self.address, &self.config.socket, hello, until)?;
+        let dialling = |socket: &Arc<Socket>| {
+            *self.dialling[stream].lock() = Some(Arc::clone(socket));
+            if self.is_over() {
+                socket.close();
+            }
+        };
+        let dialled = Connection::connect_tcp_watched(self.address, &self.config.socket, hello, until, dialling);
+        *self.dialling[stream].lock() = None;
+        let (connection, welcome) = dialled?;
         if welcome.epoch != self.epoch {
             return Err(ConnError::WrongEpoch(welcome.epoch));
         }
@@ -109,6 +120,7 @@ impl Shared {
     pub(super) fn stop(&self) {
         self.stop.store(true, Ordering::Release);
         self.board.lock().streams.iter().for_each(|stream| stream.close());
+        self.dialling.iter().filter_map(|socket| socket.lock().clone()).for_each(|socket| socket.close());
         (0..self.wakes.len()).for_each(|stream| self.wake(stream));
     }
 
