@@ -12,7 +12,7 @@ use tidepool_transfer::copy::{self, ChecksumsInto, CopyJob, CopyPool};
 use tidepool_transfer::ops::{Completion, Destination, Done, Failure, Op, ReadOp, Refused, Region, Regions, WriteOp};
 use tidepool_transfer::transport::{Health, Transport};
 use tidepool_types::{CHUNK_LEN, Deadline, chunk_count};
-use tidepool_wire::checksum::BlockChecksum;
+use tidepool_wire::checksum::{BlockChecksum, Sums};
 
 /// Reads of at least this many bytes go to the copy threads.
 const SHARED_READ: u64 = 64 << 10;
@@ -238,7 +238,8 @@ impl ShmTransport {
     }
 
     fn write_all(&mut self, writes: Vec<WriteOp>) {
-        let mut sums: Vec<Vec<u32>> = writes.iter().map(|w| vec![0; chunk_count(w.source.total()) as usize]).collect();
+        let zeros = |write: &WriteOp| Sums::from_elem(0, chunk_count(write.source.total()) as usize);
+        let mut sums: Vec<Sums> = writes.iter().map(zeros).collect();
         let mut jobs = Vec::with_capacity(writes.len());
         let mut refused = vec![false; writes.len()];
         for ((write, sums), refused) in writes.iter().zip(&mut sums).zip(&mut refused) {

@@ -17,7 +17,7 @@ use tidepool_transfer::tcp::serve::{BlockSource, HeldBlock, serve_get};
 use tidepool_transfer::tcp::{TcpConfig, TcpTransport};
 use tidepool_transfer::transport::Transport;
 use tidepool_types::{BlockId, ClientId, CopyName, Deadline, Epoch, Generation};
-use tidepool_wire::checksum::BlockChecksum;
+use tidepool_wire::checksum::{BlockChecksum, Sums};
 use tidepool_wire::message::{Request, Welcome};
 
 const SHAPES: [(usize, usize); 3] = [(2 << 20, 32), (64 << 10, 128), (4 << 10, 512)];
@@ -148,7 +148,7 @@ fn spawn_server(mib: usize, buffer_kib: usize) -> (Child, SocketAddr, SocketAddr
 /// A slab cut into blocks of every shape at once, each found under its own id.
 struct Slab {
     bytes: Vec<u8>,
-    index: HashMap<BlockId, (usize, usize, Vec<u32>)>,
+    index: HashMap<BlockId, (usize, usize, Sums)>,
 }
 
 struct Held<'a> {

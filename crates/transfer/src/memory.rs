@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 use tidepool_types::{BlockId, ClientId, CopyName, Deadline, Epoch, Generation, check_range};
-use tidepool_wire::checksum::BlockChecksum;
+use tidepool_wire::checksum::{BlockChecksum, Sums};
 use tidepool_wire::message::SlotName;
 
 /// The memory of a node that lives in this process. Clones share it.
@@ -43,7 +43,7 @@ struct Reservation {
 #[derive(Debug)]
 pub struct Block {
     bytes: Vec<u8>,
-    checksums: Vec<u32>,
+    checksums: Sums,
     copy: CopyName,
     writer: ClientId,
 }

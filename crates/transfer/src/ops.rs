@@ -1,6 +1,7 @@
 //! What the transfer layer is asked to do and what it answers.
 
 use tidepool_types::{BlockId, ClientId, CopyName};
+use tidepool_wire::checksum::Sums;
 use tidepool_wire::message::SlotName;
 
 /// A caller's memory: a place to read into or to write from. Whoever makes one promises that the memory stays valid,
@@ -111,7 +112,7 @@ pub enum Done {
     /// A write, with the checksums to seal it with.
     Written {
         /// One checksum per chunk.
-        checksums: Vec<u32>,
+        checksums: Sums,
     },
 }
 

@@ -4,6 +4,7 @@
 //! length is checked against what is left of the body before memory is taken for it, so decoding never takes more than
 //! a small multiple of the body's size.
 
+use crate::checksum::Sums;
 use crate::frame::FrameError;
 use tidepool_types::{BlockId, ClientId, CopyName, Epoch, Generation};
 
@@ -177,6 +178,24 @@ impl<T: Codec> Codec for Vec<T> {
         const { assert!(T::MIN_LEN > 0, "items without bytes would leave their count unbounded") };
         let count = reader.count(T::MIN_LEN)?;
         T::take_all(reader, count)
+    }
+}
+
+/// As a `Vec<u32>`.
+impl Codec for Sums {
+    const MIN_LEN: usize = 4;
+
+    #[inline]
+    fn put(&self, out: &mut Vec<u8>) {
+        (self.len() as u32).put(out);
+        u32::put_all(self, out);
+    }
+
+    #[inline]
+    fn take(reader: &mut Reader<'_>) -> Result<Self, FrameError> {
+        let count = reader.count(u32::MIN_LEN)?;
+        let (sums, _) = reader.bytes(count * u32::MIN_LEN)?.as_chunks();
+        Ok(sums.iter().map(|sum| u32::from_le_bytes(*sum)).collect())
     }
 }
 

@@ -4,6 +4,7 @@
 //! [`Request::ReportCorrupt`], which are not answered, and [`Request::Get`], which may be answered by several
 //! [`Reply::Blocks`] frames that together cover its items in order. Batches answer per item, in the order of the request.
 
+use crate::checksum::Sums;
 use tidepool_types::{BlockId, ClientId, CopyName, Epoch, Generation};
 
 /// What a client asks of a node.
@@ -175,7 +176,7 @@ pub struct SealItem {
     /// The reservation.
     pub slot: SlotName,
     /// One checksum per chunk of the block, made from the bytes that the writer meant to write.
-    pub checksums: Vec<u32>,
+    pub checksums: Sums,
 }
 
 /// What became of one item of a [`Seal`].
@@ -249,7 +250,7 @@ pub struct Hit {
     pub len: u64,
     /// One checksum per chunk that the range touches: the block's own where the range covers the whole chunk, and one
     /// over just the covered part (after the owner has verified the chunk) at a ragged end.
-    pub checksums: Vec<u32>,
+    pub checksums: Sums,
 }
 
 /// What became of one item of a [`Request::View`].

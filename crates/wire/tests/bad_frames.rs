@@ -217,7 +217,7 @@ fn several_hits_share_at_most_64_mib_and_one_may_be_a_whole_block() {
     let hit = |len: u64| {
         let copy =
             tidepool_types::CopyName { epoch: tidepool_types::Epoch(1), generation: tidepool_types::Generation(1) };
-        let checksums = vec![0; tidepool_types::chunk_count(len) as usize];
+        let checksums = tidepool_wire::checksum::Sums::from_elem(0, tidepool_types::chunk_count(len) as usize);
         GetOutcome::Hit(Hit { copy, writer: tidepool_types::ClientId(1), block_len: len, len, checksums })
     };
     let encode = |items| encode_reply(1, &Reply::Blocks(Blocks { first: 0, items }), &mut Vec::new());

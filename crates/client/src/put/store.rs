@@ -11,7 +11,7 @@ use tidepool_transfer::conn::{ConnError, Connection};
 use tidepool_transfer::ops::{Completion, Done, Op, WriteOp};
 use tidepool_transfer::transport::{Health, Transport};
 use tidepool_types::Deadline;
-use tidepool_wire::checksum::BlockChecksum;
+use tidepool_wire::checksum::{BlockChecksum, Sums};
 use tidepool_wire::message::{
     Reply, Request, Reserve, ReserveItem, ReserveOutcome, Seal, SealItem, SealOutcome, SlotName, Write,
 };
@@ -85,7 +85,7 @@ struct Taken<'j, 'a> {
     slot: SlotName,
     offset: u64,
     /// Set once its bytes are in place.
-    checksums: Option<Vec<u32>>,
+    checksums: Option<Sums>,
 }
 
 /// What a node makes of a request for space.

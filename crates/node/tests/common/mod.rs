@@ -11,7 +11,7 @@ use tidepool_transfer::copy::CopyPool;
 use tidepool_transfer::ops::{Destination, Done, Failure, Op, ReadOp, Region, Regions, WriteOp};
 use tidepool_transfer::transport::Transport;
 use tidepool_types::{BlockId, ClientId, Deadline, Key, TenantSecret};
-use tidepool_wire::checksum::BlockChecksum;
+use tidepool_wire::checksum::{BlockChecksum, Sums};
 use tidepool_wire::message::{
     Hello, Reply, Request, Reserve, ReserveItem, ReserveOutcome, Seal, SealItem, SealOutcome, SlotName, Welcome, Write,
 };
@@ -77,7 +77,7 @@ impl Client {
     }
 
     /// Fills a reservation, through the mapping or the socket, and returns the checksums.
-    pub(crate) fn fill(&mut self, key: &[u8], slot: SlotName, offset: u64, bytes: &[u8]) -> Vec<u32> {
+    pub(crate) fn fill(&mut self, key: &[u8], slot: SlotName, offset: u64, bytes: &[u8]) -> Sums {
         let Some(mapping) = &self.mapping else {
             let write = Request::Write(Write { slot, offset: 0 });
             assert_eq!(self.connection.call(&write, &[IoSlice::new(bytes)], soon()).unwrap(), Reply::Written);
@@ -94,7 +94,7 @@ impl Client {
         }
     }
 
-    pub(crate) fn seal(&mut self, slot: SlotName, checksums: Vec<u32>) -> SealOutcome {
+    pub(crate) fn seal(&mut self, slot: SlotName, checksums: Sums) -> SealOutcome {
         let seal = Seal { wait_millis: 1000, items: vec![SealItem { slot, checksums }] };
         match self.call(&Request::Seal(seal)).unwrap() {
             Reply::Sealed(outcomes) => outcomes[0],

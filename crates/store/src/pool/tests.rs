@@ -12,7 +12,7 @@ use tidepool_transfer::copy::CopyPool;
 use tidepool_transfer::ops::{Completion, Destination, Done, Failure, Op, ReadOp};
 use tidepool_transfer::transport::Transport as _;
 use tidepool_types::{ByteSize, ClientId, Deadline, Key, NodeName, TenantSecret};
-use tidepool_wire::checksum::BlockChecksum;
+use tidepool_wire::checksum::{BlockChecksum, Sums};
 
 struct Fixture {
     _dir: tempfile::TempDir,
@@ -49,7 +49,7 @@ fn reserve(pool: &Arc<Pool>, key: &[u8], bytes: &[u8]) -> Result<Reservation, No
     Ok(reservation)
 }
 
-fn sums(key: &[u8], bytes: &[u8]) -> Vec<u32> {
+fn sums(key: &[u8], bytes: &[u8]) -> Sums {
     BlockChecksum::new(id(key), bytes.len() as u64).range(0, bytes)
 }
 

@@ -60,7 +60,8 @@ impl Board {
         }
     }
 
-    pub(super) fn submit(&mut self, op: Op, deadline: Deadline) -> Result<(), Refused> {
+    /// Takes an operation on; one that is `late`, its deadline having passed, only to time out.
+    pub(super) fn submit(&mut self, op: Op, deadline: Deadline, late: bool) -> Result<(), Refused> {
         if self.closed {
             return Err(Refused::Closed);
         }
@@ -68,7 +69,7 @@ impl Board {
             return Err(Refused::Full);
         }
         let mut operation = Operation::new(op, deadline);
-        if deadline.has_passed() {
+        if late {
             operation.fail(Failure::TimedOut);
         }
         operation.charge = self.charge_of(&operation);

@@ -133,8 +133,9 @@ impl Transport for TcpTransport {
         let mut answers = Vec::with_capacity(ops.len());
         let mut ops = ops.into_iter().peekable();
         while ops.peek().is_some() {
+            let late = deadline.has_passed();
             let mut board = self.shared.board.lock();
-            answers.extend(ops.by_ref().take(SUBMIT_STEP).map(|op| board.submit(op, deadline)));
+            answers.extend(ops.by_ref().take(SUBMIT_STEP).map(|op| board.submit(op, deadline, late)));
             drop(board);
             self.shared.dispatch();
         }

@@ -2,6 +2,7 @@
 
 use crate::ops::{Completion, Destination, Done, Failure, Op, ReadOp, Region, Regions, WriteOp};
 use tidepool_types::{BlockId, CHUNK_LEN, ClientId, CopyName, Deadline, MAX_BLOCK_LEN, chunk_count};
+use tidepool_wire::checksum::Sums;
 use tidepool_wire::message::{GetItem, Hit, SlotName};
 
 /// An operation's name on the board: never given twice.
@@ -80,7 +81,7 @@ pub(super) struct Write {
     pub(super) slot: SlotName,
     pub(super) source: Regions,
     pub(super) len: u64,
-    pub(super) checksums: Vec<u32>,
+    pub(super) checksums: Sums,
     /// Bytes that the node has not acknowledged yet.
     left: u64,
 }
@@ -214,7 +215,7 @@ impl Read {
 impl Write {
     fn new(op: WriteOp) -> Self {
         let len = op.source.total();
-        let checksums = vec![0; chunk_count(len) as usize];
+        let checksums = Sums::from_elem(0, chunk_count(len) as usize);
         Self { id: op.id, slot: op.slot, source: op.source, len, checksums, left: len }
     }
 

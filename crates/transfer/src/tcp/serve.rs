@@ -8,7 +8,7 @@ use crate::ops::Region;
 use crate::regions::Cursor;
 use std::io::IoSlice;
 use tidepool_types::{BlockId, CHUNK_LEN, ClientId, CopyName, Deadline, check_range};
-use tidepool_wire::checksum::BlockChecksum;
+use tidepool_wire::checksum::{BlockChecksum, Sums};
 use tidepool_wire::message::{Blocks, Get, GetItem, GetOutcome, Hit, Reply};
 
 /// Payload of one answer, unless a single item has more: large enough that frames cost nothing, small enough that blocks
@@ -169,7 +169,7 @@ fn answer<S: BlockSource>(source: &S, item: &GetItem, held: Option<S::Held>) -> 
 
 /// The checksums that travel with a range: the block's own, and new ones at ragged ends, whose chunks are verified first.
 /// `None` if one of these does not match.
-fn range_checksums(id: &BlockId, block: &[u8], sums: &[u32], offset: u64, len: u64) -> Option<Vec<u32>> {
+fn range_checksums(id: &BlockId, block: &[u8], sums: &[u32], offset: u64, len: u64) -> Option<Sums> {
     let checksum = BlockChecksum::new(*id, block.len() as u64);
     let one = |piece: tidepool_wire::checksum::Piece| {
         let own = *sums.get(piece.chunk as usize)?;
@@ -196,7 +196,7 @@ pub unsafe fn recv_write(
     checksum: &BlockChecksum,
     offset: u64,
     until: Deadline,
-) -> Result<Vec<u32>, ConnError> {
+) -> Result<Sums, ConnError> {
     let regions = [to];
     let (mut cursor, mut left) = (Cursor::new(&regions), to.len as u64);
     let mut running = checksum.start_range(offset, left);

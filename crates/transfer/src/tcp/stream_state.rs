@@ -7,7 +7,7 @@ use crate::ops::{Failure, Region};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use tidepool_types::{BlockId, CopyName, Deadline, chunk_count};
-use tidepool_wire::checksum::BlockChecksum;
+use tidepool_wire::checksum::{BlockChecksum, Sums};
 use tidepool_wire::message::{Blocks, Get, GetOutcome, SlotName};
 
 /// Bounds of the bytes that one Get asks for, unless a single slice has more: a batch is spread over all streams, but
@@ -85,7 +85,7 @@ pub(super) struct LandingItem {
     pub(super) offset: u64,
     pub(super) len: u64,
     pub(super) block_len: u64,
-    pub(super) checksums: Vec<u32>,
+    pub(super) checksums: Sums,
     /// Whether the bytes are still wanted: they land in `regions` of the landing, else nowhere.
     pub(super) wanted: bool,
     /// Set by the receiver when the bytes do not match their checksums.
@@ -310,7 +310,7 @@ impl Board {
             offset: 0,
             len: hit.len,
             block_len: hit.block_len,
-            checksums: Vec::new(),
+            checksums: Sums::new(),
             wanted: false,
             corrupt: false,
         };

@@ -1,5 +1,6 @@
 //! How each struct and enum of [`crate::message`] lies in a body: its fields in the order given here.
 
+use crate::checksum::Sums;
 use crate::codec::{Codec, Reader};
 use crate::frame::FrameError;
 use crate::message::{
@@ -90,7 +91,7 @@ choice! { ReserveOutcome, 1 + SlotName::MIN_LEN + 8;
 
 record!(Write { slot: SlotName, offset: u64 });
 record!(Seal { wait_millis: u32, items: Vec<SealItem> });
-record!(SealItem { slot: SlotName, checksums: Vec<u32> });
+record!(SealItem { slot: SlotName, checksums: Sums });
 choice! { SealOutcome, 1 + CopyName::MIN_LEN;
     0 => Sealed(copy: CopyName),
     1 => Unknown,
@@ -110,7 +111,7 @@ choice! { GetOutcome, 1 + Hit::MIN_LEN;
         _ => Ok(()),
     }
 }
-record!(Hit { copy: CopyName, writer: ClientId, block_len: u64, len: u64, checksums: Vec<u32> } check check_hit);
+record!(Hit { copy: CopyName, writer: ClientId, block_len: u64, len: u64, checksums: Sums } check check_hit);
 
 choice! { ViewOutcome, 1 + SlotName::MIN_LEN + 16;
     0 => Pinned { slot: SlotName, offset: u64, len: u64 },

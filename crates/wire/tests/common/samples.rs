@@ -1,6 +1,7 @@
 //! One message of every kind, with every case of every enum in it. The fixtures in `tests/golden` hold their bytes.
 
 use tidepool_types::{BlockId, ClientId, CopyName, Epoch, Generation};
+use tidepool_wire::checksum::Sums;
 use tidepool_wire::frame::{HEADER_LEN, Header, encode_reply, encode_request};
 use tidepool_wire::message::*;
 
@@ -53,8 +54,8 @@ pub(crate) fn requests() -> Vec<(&'static str, Request)> {
     let reserve_items =
         vec![ReserveItem { key: b"a".to_vec(), len: 1 }, ReserveItem { key: vec![0, 0xff, 0x80], len: 1 << 30 }];
     let seal_items = vec![
-        SealItem { slot: slot(1), checksums: vec![0xdead_beef, 2] },
-        SealItem { slot: slot(2), checksums: vec![3] },
+        SealItem { slot: slot(1), checksums: Sums::from_slice(&[0xdead_beef, 2]) },
+        SealItem { slot: slot(2), checksums: Sums::from_slice(&[3]) },
     ];
     let pull = Pull {
         wait_millis: 250,
@@ -128,11 +129,11 @@ fn blocks() -> Blocks {
         GetOutcome::Hit(Hit { copy: copy(n), writer: ClientId(0xc1), block_len, len, checksums })
     };
     let items = vec![
-        hit(1, 300_000, 3, vec![0xdead_beef]),
+        hit(1, 300_000, 3, Sums::from_slice(&[0xdead_beef])),
         GetOutcome::Miss,
         GetOutcome::BadRange { block_len: 10 },
         GetOutcome::Damaged,
-        hit(2, 131_073, 131_073, vec![1, 2]),
+        hit(2, 131_073, 131_073, Sums::from_slice(&[1, 2])),
     ];
     Blocks { first: 2, items }
 }

@@ -40,7 +40,8 @@ fn reserve() -> impl Strategy<Value = Request> {
 }
 
 fn seal() -> impl Strategy<Value = Request> {
-    let item = (slot(), vec(any::<u32>(), 0..9)).prop_map(|(slot, checksums)| SealItem { slot, checksums });
+    let item =
+        (slot(), vec(any::<u32>(), 0..9)).prop_map(|(slot, checksums)| SealItem { slot, checksums: checksums.into() });
     (any::<u32>(), vec(item, ITEMS)).prop_map(|(wait_millis, items)| Request::Seal(Seal { wait_millis, items }))
 }
 
