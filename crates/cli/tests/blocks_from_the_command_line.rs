@@ -2,13 +2,8 @@
 
 mod common;
 
-use common::{Daemon, json, memory_dir, stderr, stdout};
+use common::{Daemon, code, json, memory_dir, stderr, stdout};
 use serde_json::json;
-use std::process::Output;
-
-fn code(output: &Output) -> i32 {
-    output.status.code().unwrap_or_else(|| panic!("ended by a signal: {output:?}"))
-}
 
 #[test]
 fn a_block_goes_in_from_standard_input_or_a_file_and_comes_back() {
@@ -85,16 +80,19 @@ fn blocks_are_removed_by_key_by_pattern_or_all_after_a_yes() {
     fill();
     let some = pool.run(&["rm", "c", "d", "--json"]);
     let each =
-        json!([{ "key": "c", "removed": true, "unanswered": 0 }, { "key": "d", "removed": false, "unanswered": 0 }]);
+        json!([{ "key": "c", "removed": true, "unanswered": [] }, { "key": "d", "removed": false, "unanswered": [] }]);
     assert_eq!((code(&some), json(&some)), (3, json!({ "removed": 1, "keys": each })));
     let matching = pool.run(&["rm", "--matching", "^a"]);
     assert_eq!((code(&matching), stdout(&matching).as_str()), (0, "removed 2 copies\n"));
+    let matching = pool.run(&["rm", "--matching", "^b"]);
+    assert_eq!((code(&matching), stdout(&matching).as_str()), (0, "removed 1 copy\n"));
+    fill();
     let unsure = pool.run(&["rm", "--all"]);
     assert_eq!(code(&unsure), 1);
     assert!(stderr(&unsure).contains("--yes"), "{}", stderr(&unsure));
     assert_eq!(code(&pool.run(&["get", "b/1"])), 0);
     let all = pool.run(&["rm", "--all", "--yes", "--json"]);
-    assert_eq!((code(&all), json(&all)), (0, json!({ "copies": 1, "unanswered": [] })));
+    assert_eq!((code(&all), json(&all)), (0, json!({ "copies": 4, "unanswered": [] })));
     assert_eq!(stdout(&pool.run(&["ls"])), "");
     // What was removed can be stored again.
     fill();

@@ -3,7 +3,7 @@
 use crate::catalogs::CatalogsError;
 use crate::config::InvalidConfig;
 use thiserror::Error;
-use tidepool_types::{InvalidInput, NodeName};
+use tidepool_types::{InvalidInput, NodeName, Span};
 
 /// Why a client could not be made.
 #[derive(Debug, Error)]
@@ -74,6 +74,21 @@ pub enum NodeError {
     /// No node of that name is known.
     #[error("no node named {0} is known")]
     UnknownNode(NodeName),
+    /// The catalogs hold the node for dead.
+    #[error(
+        "node {node} is dead: it {} {silent} ago, its address was {address}",
+        if *.left { "stopped in order" } else { "was last heard of" }
+    )]
+    Dead {
+        /// The node.
+        node: NodeName,
+        /// Where it was last known to serve.
+        address: String,
+        /// How long ago a catalog last heard from it.
+        silent: Span,
+        /// Whether it said goodbye.
+        left: bool,
+    },
     /// The node did not answer before the deadline.
     #[error("node {0} did not answer")]
     Unreachable(NodeName),

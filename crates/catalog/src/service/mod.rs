@@ -5,6 +5,7 @@ mod lookup;
 
 use crate::core::Core;
 use crate::members::ViewMember;
+use crate::members::state::Link;
 use crate::metrics;
 use crate::requests::{check_lengths, id_chunks};
 use crate::streams::Answers;
@@ -104,5 +105,6 @@ fn described(member: &ViewMember, now: Duration) -> Member {
         stream: member.stream,
         caught_up: member.standing().caught_up,
         silent_millis: now.saturating_sub(member.health.heard()).as_millis() as u64,
+        left: member.health.link() == Link::Left,
     }
 }
