@@ -29,8 +29,16 @@ pub enum PutError {
     #[error("no node had space for the block before the deadline")]
     NoSpace,
     /// The block is larger than any node that could take it.
-    #[error("the block is larger than every node that could take it")]
-    TooLarge,
+    #[error(
+        "a block of {len} bytes and its key are larger than every node that could take them{}",
+        .largest.map_or_else(String::new, |most| format!(": the largest has {most} bytes"))
+    )]
+    TooLarge {
+        /// The block's bytes.
+        len: u64,
+        /// Bytes for blocks of the largest node, when a catalog knows it.
+        largest: Option<u64>,
+    },
     /// No node could be reached that takes blocks.
     #[error("no node could be reached to take the block")]
     NoNode,

@@ -1,5 +1,6 @@
 //! What the commands that talk to a pool have in common.
 
+use super::Usage;
 use crate::{
     config::{self, ClientConfig, ClientOptions, Layer, LogOptions, Verify},
     keys,
@@ -96,8 +97,8 @@ impl ClientArgs {
     }
 
     /// The key that `argument` means.
-    pub(super) fn key(&self, argument: &OsStr) -> Result<Vec<u8>, String> {
-        keys::parse(argument, self.hex)
+    pub(super) fn key(&self, argument: &OsStr) -> Result<Vec<u8>, Usage> {
+        keys::parse(argument, self.hex).map_err(Usage)
     }
 
     /// The key as this command shows it.

@@ -1,5 +1,6 @@
 //! `tidepool rm`: removes blocks by key, by regular expression, or all of them.
 
+use super::Usage;
 use super::client::{ClientArgs, NOT_FOUND, Outcome, Session, outcome_without};
 use crate::{keys, output, progress};
 use clap::Args;
@@ -43,7 +44,8 @@ pub(super) fn run(args: &RmArgs) -> Outcome {
         return Err("nothing was removed".into());
     }
     if args.matching.as_deref() == Some("") {
-        return Err("an empty expression is found in every key: give --all if that is meant".into());
+        let empty = "an empty expression is found in every key: give --all if that is meant";
+        return Err(Usage(empty.to_owned()).into());
     }
     let session = args.client.connect()?;
     let nodes = session.expect_nodes()?;

@@ -1,5 +1,6 @@
 //! `tidepool stat`: how the pool, one node or one block is doing.
 
+use super::Usage;
 use super::client::{ClientArgs, NOT_FOUND, Outcome, Session, state};
 use crate::{keys, output};
 use clap::{Args, ValueEnum};
@@ -33,10 +34,11 @@ enum What {
 /// Runs the command.
 pub(super) fn run(args: &StatArgs) -> Outcome {
     match (args.what, &args.name) {
-        (What::Pool, Some(name)) => Err(format!("pool takes no name: {}", name.display()).into()),
+        (What::Pool, Some(name)) => Err(Usage(format!("pool takes no name: {}", name.display())).into()),
         (What::Pool, None) => pool(args, &args.client.connect()?),
         (What::Node, name) => {
-            let name = NodeName::new(name.clone().unwrap_or_default().to_string_lossy())?;
+            let name = NodeName::new(name.clone().unwrap_or_default().to_string_lossy());
+            let name = name.map_err(|error| Usage(error.to_string()))?;
             node(args, &args.client.connect()?, &name)
         }
         (What::Block, name) => {

@@ -74,6 +74,12 @@ impl Table {
         self.members.iter().filter(lost).map(|member| member.node.name.clone()).collect()
     }
 
+    /// Bytes for blocks of the largest node, as the catalogs say.
+    pub(crate) fn largest(&self) -> Option<u64> {
+        let living = self.members.iter().filter(|member| member.node.state != NodeState::Dead);
+        living.map(|member| member.capacity_bytes).max()
+    }
+
     /// The node of that name that was found last.
     pub(crate) fn named(&self, name: &NodeName) -> Option<&Arc<Peer>> {
         let mut with_name = self.all().filter(|peer| peer.key.name == *name);
