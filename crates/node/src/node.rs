@@ -102,14 +102,21 @@ impl Stop {
 impl Node {
     /// Starts a node; when this returns it serves.
     pub fn start(config: NodeConfig) -> Result<Self, StartError> {
+        Self::start_while(config, &|| true)
+    }
+
+    /// The same, for as long as `go_on` says yes: a large node allocates its memory for many seconds. Given up, it leaves
+    /// nothing behind.
+    pub fn start_while(config: NodeConfig, go_on: &dyn Fn() -> bool) -> Result<Self, StartError> {
         let epoch = Epoch(random());
-        let pool = Pool::create(&PoolConfig {
+        let pool = PoolConfig {
             dir: config.dir.clone(),
             name: config.name.clone(),
             epoch,
             capacity: config.capacity,
             smallest_expected_block: config.smallest_expected_block,
-        })?;
+        };
+        let pool = Pool::create_while(&pool, go_on)?;
         let listeners = Listeners::open(&config)?;
         let (data_address, socket_path) = (listeners.data_address, listeners.socket_path.clone());
         let info = NodeInfo {

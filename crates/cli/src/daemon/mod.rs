@@ -42,6 +42,13 @@ pub enum StartError {
     Node(#[from] tidepool_node::StartError),
 }
 
+impl StartError {
+    /// Whether the start was given up because a signal came.
+    pub const fn is_stop(&self) -> bool {
+        matches!(self, Self::Node(tidepool_node::StartError::Memory(tidepool_store::OpenError::Stopped)))
+    }
+}
+
 /// What a daemon runs.
 pub trait Part: Send + Sync + 'static {
     /// Its section of the configuration.
