@@ -34,6 +34,8 @@ pub struct PoolNode {
     pub silent: Option<Duration>,
     /// Whether it stopped on purpose: it is dead, and holds nothing any more.
     pub left: bool,
+    /// Where another live node serves that claims the same name: catalogs refuse it, and nobody finds what it holds.
+    pub rival: Option<String>,
 }
 
 impl PoolNode {
@@ -50,6 +52,7 @@ impl PoolNode {
             mapped,
             silent: Some(member.silent),
             left: member.left,
+            rival: member.rival.clone(),
         }
     }
 
@@ -67,6 +70,7 @@ impl PoolNode {
             mapped: true,
             silent: None,
             left: false,
+            rival: None,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Starting and stopping a node.
 
-use crate::announce::{AnnounceConfig, Announcer, NodeInfo};
+use crate::announce::{AnnounceConfig, Announcer, CatalogStatus, NodeInfo};
 use crate::config::NodeConfig;
 use crate::counters::Counters;
 use crate::listen::{self, Listeners};
@@ -183,6 +183,12 @@ impl Node {
         self.shared.metrics()
     }
 
+    /// How each catalog that the node announces to stands.
+    #[must_use]
+    pub fn catalogs(&self) -> Vec<CatalogStatus> {
+        self.shared.announcer.status()
+    }
+
     /// The node's memory.
     #[must_use]
     pub fn pool(&self) -> &Arc<Pool> {
@@ -207,7 +213,16 @@ impl Shared {
             let help = "Changes that a catalog has not acknowledged yet.";
             let waiting = Value::Gauge(latest.saturating_sub(catalog.acknowledged));
             let metric = Metric::new("tidepool_node_announce_queue", help, waiting);
-            metrics.push(Metric { labels: vec![("catalog", catalog.address)], ..metric });
+            let labels = vec![("catalog", catalog.address)];
+            let flag = |name, help, set| Metric {
+                labels: labels.clone(),
+                ..Metric::new(name, help, Value::Gauge(u64::from(set)))
+            };
+            let help = "1 while the catalog knows all that the node holds.";
+            metrics.push(flag("tidepool_node_catalog_caught_up", help, catalog.healthy));
+            let help = "1 while the catalog refuses the node because another live one has its name.";
+            metrics.push(flag("tidepool_node_name_in_use", help, catalog.name_in_use));
+            metrics.push(Metric { labels, ..metric });
         }
         metrics
     }

@@ -70,6 +70,12 @@ fn pool(args: &StatArgs, session: &Session) -> Outcome {
     }
     text += &format!("{:<20} {:<8} {used:>14} {capacity:>14}\n", "all", "");
     output::text(&text)?;
+    for node in &nodes {
+        if let Some(rival) = &node.rival {
+            let name = &node.name;
+            eprintln!("tidepool: two live nodes are called {name}: the catalogs refuse the one at {rival}: rename one");
+        }
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -83,6 +89,7 @@ fn describe(node: &PoolNode) -> Value {
         "capacity_bytes": node.capacity_bytes,
         "used_bytes": node.used_bytes,
         "mapped": node.mapped,
+        "name_also_claimed_by": node.rival,
         "silent_seconds": node.silent.map(|time| time.as_secs()),
     })
 }

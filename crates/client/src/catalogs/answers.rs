@@ -207,6 +207,8 @@ pub struct Member {
     pub silent: Duration,
     /// Whether it said goodbye: what it held is gone.
     pub left: bool,
+    /// Where another live node serves that claims the same name, and is refused because of it.
+    pub rival: Option<String>,
 }
 
 impl Member {
@@ -228,6 +230,7 @@ impl Member {
             caught_up: member.caught_up,
             silent: Duration::from_millis(member.silent_millis),
             left: member.left,
+            rival: Some(member.rival_address).filter(|address| !address.is_empty()),
         })
     }
 }
