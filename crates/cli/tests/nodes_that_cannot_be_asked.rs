@@ -18,7 +18,7 @@ struct Pool {
 impl Pool {
     fn start() -> Self {
         let (dirs, any) = ([memory_dir(), memory_dir()], "127.0.0.1:0");
-        let limits = ["--suspect-after", "200ms", "--dead-after", "500ms"];
+        let limits = ["--suspect-after", "500ms", "--dead-after", "1s"];
         let catalog = Daemon::start(&[&["catalog", "--listen", any, "--metrics-listen", any][..], &limits].concat());
         let node = |(name, dir): (&str, &TempDir)| Daemon::node(name, dir.path(), catalog.address("catalog", "listen"));
         let nodes = ["near", "far"].into_iter().zip(&dirs).map(node).collect();
