@@ -51,6 +51,11 @@ impl Core {
             gauge("tidepool_catalog_nodes_alive", "Nodes heard of lately.", in_state(NodeState::Alive)),
             gauge("tidepool_catalog_nodes_suspect", "Nodes silent for a moment.", in_state(NodeState::Suspect)),
             gauge("tidepool_catalog_nodes_dead", "Nodes silent for long or gone.", in_state(NodeState::Dead)),
+            gauge(
+                "tidepool_catalog_name_conflicts",
+                "Names that two live nodes claim, of which one is refused.",
+                self.directory.name_conflicts().len() as u64,
+            ),
         ];
         all.extend(self.counters.read());
         all

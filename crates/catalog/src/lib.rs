@@ -36,4 +36,5 @@ pub mod streams;
 mod sweeper;
 
 pub use config::CatalogConfig;
+pub use members::NameConflict;
 pub use server::{Server, StartError};

@@ -3,6 +3,7 @@
 use crate::config::{CatalogConfig, InvalidConfig};
 use crate::core::Core;
 use crate::incoming::Incoming;
+use crate::members::NameConflict;
 use crate::service::Service;
 use crate::sweeper;
 use std::io;
@@ -106,6 +107,12 @@ impl Server {
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.core.directory.is_complete(&self.core.directory.view())
+    }
+
+    /// Names that two live nodes claim now.
+    #[must_use]
+    pub fn name_conflicts(&self) -> Vec<NameConflict> {
+        self.core.directory.name_conflicts()
     }
 
     /// Ends all streams, lets calls under way finish for a moment, and joins every thread.

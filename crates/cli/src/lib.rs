@@ -22,7 +22,9 @@ pub mod progress;
 pub mod random;
 
 use clap::Parser as _;
-use std::{ffi::OsString, process::ExitCode};
+use commands::Usage;
+use config::{ConfigError, FieldError};
+use std::{error::Error, ffi::OsString, process::ExitCode};
 
 /// Runs the command line `args`, of which the first is the program's name. Errors go to standard error.
 pub fn run<T: Into<OsString> + Clone>(args: impl IntoIterator<Item = T>) -> ExitCode {
@@ -38,7 +40,12 @@ pub fn run<T: Into<OsString> + Clone>(args: impl IntoIterator<Item = T>) -> Exit
         Ok(code) => code,
         Err(error) => {
             eprintln!("tidepool: {error}");
-            ExitCode::FAILURE
+            if is_usage(&*error) { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }
+}
+
+/// Whether the command line is to blame. A bad value in a file is not its fault.
+fn is_usage(error: &(dyn Error + 'static)) -> bool {
+    error.is::<Usage>() || error.is::<FieldError>() || matches!(error.downcast_ref(), Some(ConfigError::Flag(_)))
 }

@@ -2,13 +2,8 @@
 
 mod common;
 
-use common::{Daemon, json, memory_dir, stderr, stdout};
+use common::{Daemon, code, json, memory_dir, stderr, stdout};
 use serde_json::json;
-use std::process::Output;
-
-fn code(output: &Output) -> i32 {
-    output.status.code().unwrap_or_else(|| panic!("ended by a signal: {output:?}"))
-}
 
 #[test]
 fn a_block_goes_in_from_standard_input_or_a_file_and_comes_back() {
@@ -22,13 +17,15 @@ fn a_block_goes_in_from_standard_input_or_a_file_and_comes_back() {
     let bytes: Vec<u8> = (0..3_000_001_u32).map(|n| (n % 251) as u8).collect();
     std::fs::write(&input, &bytes).unwrap();
     let put = pool.run(&["put", "file", input.to_str().unwrap(), "--json"]);
-    assert_eq!(json(&put), json!({ "key": "file", "bytes": 3_000_001, "replicas": 1, "moved": true }));
+    assert_eq!(json(&put), json!({ "key": "file", "bytes": 3_000_001, "replicas": 1, "moved": true, "held": false }));
     let get = pool.run(&["get", "file", "-o", output.to_str().unwrap(), "--json"]);
     assert_eq!(json(&get), json!({ "key": "file", "found": true, "bytes": 3_000_001 }));
     assert!(std::fs::read(&output).unwrap() == bytes);
 
     let again = pool.run_with(&["put", "greeting", "-"], b"other bytes");
     assert_eq!(stdout(&again), "greeting was there already, 1 copy\n");
+    let again = pool.run_with(&["put", "greeting", "--json"], b"other bytes");
+    assert_eq!(json(&again), json!({ "key": "greeting", "bytes": 0, "replicas": 1, "moved": false, "held": true }));
     assert_eq!(pool.run(&["get", "greeting"]).stdout, b"hello\n");
 }
 
@@ -74,7 +71,9 @@ fn blocks_are_listed_by_pattern_and_up_to_a_limit() {
     assert_eq!(keys(&["--matching", "^a/"]), ["a/1", "a/2"]);
     assert_eq!(keys(&["--limit", "2"]).len(), 2);
     assert_eq!(keys(&["--limit", "0"]).len(), 0);
-    assert_eq!(code(&pool.run(&["ls", "--matching", "("])), 1);
+    let bad = pool.run(&["ls", "--matching", "a\n("]);
+    let says = "tidepool: node one: regular expression \"a\\n(\": unclosed group\n";
+    assert_eq!((code(&bad), stderr(&bad).as_str()), (1, says));
 }
 
 #[test]
@@ -85,16 +84,19 @@ fn blocks_are_removed_by_key_by_pattern_or_all_after_a_yes() {
     fill();
     let some = pool.run(&["rm", "c", "d", "--json"]);
     let each =
-        json!([{ "key": "c", "removed": true, "unanswered": 0 }, { "key": "d", "removed": false, "unanswered": 0 }]);
+        json!([{ "key": "c", "removed": true, "unanswered": [] }, { "key": "d", "removed": false, "unanswered": [] }]);
     assert_eq!((code(&some), json(&some)), (3, json!({ "removed": 1, "keys": each })));
     let matching = pool.run(&["rm", "--matching", "^a"]);
     assert_eq!((code(&matching), stdout(&matching).as_str()), (0, "removed 2 copies\n"));
+    let matching = pool.run(&["rm", "--matching", "^b"]);
+    assert_eq!((code(&matching), stdout(&matching).as_str()), (0, "removed 1 copy\n"));
+    fill();
     let unsure = pool.run(&["rm", "--all"]);
     assert_eq!(code(&unsure), 1);
     assert!(stderr(&unsure).contains("--yes"), "{}", stderr(&unsure));
     assert_eq!(code(&pool.run(&["get", "b/1"])), 0);
     let all = pool.run(&["rm", "--all", "--yes", "--json"]);
-    assert_eq!((code(&all), json(&all)), (0, json!({ "copies": 1, "unanswered": [] })));
+    assert_eq!((code(&all), json(&all)), (0, json!({ "copies": 4, "unanswered": [] })));
     assert_eq!(stdout(&pool.run(&["ls"])), "");
     // What was removed can be stored again.
     fill();
@@ -136,21 +138,26 @@ fn bad_keys_and_blocks_are_refused_with_what_is_allowed() {
     let dir = memory_dir();
     let pool = Daemon::pool(dir.path());
     let long = "k".repeat(1025);
-    for (args, says) in [
-        (&["put", ""][..], "a key has 1 to 1024 bytes"),
-        (&["get", &long], "a key has 1 to 1024 bytes"),
-        (&["get", "--hex", "xyz"], "not hexadecimal"),
-        (&["put", "empty"], "a block has 1 to 1073741824 bytes"),
-        (&["put", "k", "/nonexistent/file"], "/nonexistent/file: No such file"),
-        (&["stat", "pool", "x"], "pool takes no name"),
+    for (args, exit, says) in [
+        (&["put", ""][..], 2, "a key has 1 to 1024 bytes"),
+        (&["get", &long], 2, "a key has 1 to 1024 bytes"),
+        (&["get", "--hex", "xyz"], 2, "not hexadecimal"),
+        (&["rm", "--matching", ""], 2, "--all if that is meant"),
+        (&["stat", "pool", "x"], 2, "pool takes no name"),
+        (&["stat", "node", "/"], 2, "a name"),
+        (&["ls", "--deadline", "0s"], 2, "client.deadline"),
+        (&["ls", "--tcp-streams", "17"], 2, "client.tcp-streams = 17: allowed is"),
+        (&["put", "empty"], 1, "a block has 1 to 1073741824 bytes"),
+        (&["put", "k", "/nonexistent/file"], 1, "/nonexistent/file: No such file"),
     ] {
         let output = pool.run(args);
-        assert_eq!(code(&output), 1, "{args:?}");
+        assert_eq!(code(&output), exit, "{args:?}");
         assert!(stderr(&output).contains(says), "{args:?}: {}", stderr(&output));
     }
     let large = pool.run_with(&["put", "large"], &vec![1; 20 << 20]);
     assert_eq!(code(&large), 1);
-    assert!(stderr(&large).contains("larger than"), "{}", stderr(&large));
+    let says = "a block of 20971520 bytes and its key are larger than every node that could take them: the largest has 16777216";
+    assert!(stderr(&large).contains(says), "{}", stderr(&large));
 }
 
 #[test]
@@ -169,4 +176,14 @@ fn without_a_pool_commands_say_where_they_looked() {
         let error = stderr(&output);
         assert!(error.contains(says) && error.contains(&looked), "{args:?}: {error}");
     }
+}
+
+#[test]
+fn a_preference_for_a_node_that_is_not_there_is_answered_with_those_that_are() {
+    let dir = memory_dir();
+    let pool = Daemon::pool(dir.path());
+    let put = pool.run_with(&["put", "k", "--prefer", "on"], b"x");
+    assert_eq!((code(&put), stdout(&put).as_str()), (0, "stored k: 1B, 1 copy\n"));
+    assert_eq!(stderr(&put), "tidepool: --prefer on: no such node is alive; known are: one (alive)\n");
+    assert_eq!(stderr(&pool.run_with(&["put", "l", "--prefer", "one"], b"x")), "");
 }

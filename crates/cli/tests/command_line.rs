@@ -46,6 +46,37 @@ fn config_show_prints_a_file_that_passes_the_check() {
 }
 
 #[test]
+fn configurations_are_checked_and_shown_as_json() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("pool.toml");
+    let path = file.to_str().unwrap();
+    let json = |args: &[&str]| -> (Option<i32>, serde_json::Value) {
+        let output = tidepool(&[&["config"], args, &["--json"]].concat());
+        (output.status.code(), serde_json::from_slice(&output.stdout).unwrap())
+    };
+    std::fs::write(&file, "[client]\ndeadline = \"7s\"\n").unwrap();
+    assert_eq!(json(&["check", path]), (Some(0), serde_json::json!({ "ok": true, "error": null })));
+    let (code, shown) = json(&["show", "--config", path]);
+    assert_eq!((code, &shown["client"]["deadline"]), (Some(0), &"7s".into()));
+    assert_eq!(shown["node"]["max-connections"], 1024);
+    std::fs::write(&file, "[client]\ndeadlin = \"7s\"\n").unwrap();
+    let (code, checked) = json(&["check", path]);
+    assert_eq!((code, &checked["ok"]), (Some(1), &false.into()));
+    assert!(checked["error"].as_str().unwrap().contains("did you mean deadline?"), "{checked}");
+}
+
+#[test]
+fn a_flag_out_of_range_is_a_mistake_on_the_command_line() {
+    for args in
+        [&["node", "--capacity", "1KiB"][..], &["up", "--capacity", "1KiB"], &["catalog", "--dead-after", "1ms"]]
+    {
+        let output = tidepool(args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains("allowed is"), "{}", stderr(&output));
+    }
+}
+
+#[test]
 fn the_environment_does_not_change_the_configuration() {
     let plain = tidepool(&["config", "show"]);
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidepool"));

@@ -4,7 +4,10 @@ mod common;
 
 use common::{Daemon, entries, eventually, memory_dir, metric, node_args, page, pool_args, stderr, tidepool};
 use rustix::process::Signal;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::{
+    net::{SocketAddr, TcpListener, TcpStream},
+    process::{Command, Stdio},
+};
 
 #[test]
 fn the_ready_line_of_up_has_every_address_in_use() {
@@ -31,6 +34,59 @@ fn a_signal_stops_a_pool_cleanly_and_leaves_no_files() {
         pool.signal(signal);
         assert_eq!(pool.wait().code(), Some(0));
         assert_eq!(entries(dir.path()), Vec::<String>::new());
+    }
+}
+
+/// Runs the program through `env`, which sets what becomes of SIGHUP before it starts.
+fn with_hangup(disposition: &str) -> Command {
+    let mut command = Command::new("env");
+    command.args([disposition, env!("CARGO_BIN_EXE_tidepool")]);
+    command
+}
+
+/// A closed terminal used to end a node at once: its memory, gigabytes of a shared file system, stayed behind.
+#[test]
+fn a_terminal_that_hangs_up_stops_a_pool_cleanly_however_often_it_says_so() {
+    let dir = memory_dir();
+    let pool = Daemon::start_with(&pool_args(dir.path()), with_hangup("--default-signal=HUP"));
+    pool.signal(Signal::HUP);
+    pool.signal(Signal::HUP);
+    assert_eq!(pool.wait().code(), Some(0));
+    assert_eq!(entries(dir.path()), Vec::<String>::new());
+}
+
+#[test]
+fn a_hangup_that_is_ignored_when_a_pool_starts_stays_ignored() {
+    let dir = memory_dir();
+    let pool = Daemon::start_with(&pool_args(dir.path()), with_hangup("--ignore-signal=HUP"));
+    let status = std::fs::read_to_string(format!("/proc/{}/status", pool.id())).unwrap();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
+    let ignored = u64::from_str_radix(ignored.trim(), 16).unwrap();
+    assert_eq!(ignored & 1, 1, "SIGHUP is signal 1");
+    pool.signal(Signal::HUP);
+    assert!(pool.run_with(&["put", "k"], b"x").status.success());
+    assert_eq!(pool.stop().code(), Some(0));
+}
+
+/// A signal during a node's start was acted on only after all its memory had been allocated, which takes minutes for a large
+/// one: supervisors killed it instead, and its files stayed. Now the start is given up, with nothing left behind.
+#[test]
+fn a_signal_ends_a_start_that_is_under_way_and_leaves_no_files() {
+    for signal in [Signal::TERM, Signal::INT] {
+        // A start can be over before the signal comes: then it was an ordinary stop, and is tried again.
+        let interrupted = (0..10).any(|_| {
+            let dir = memory_dir();
+            let args = with(node_args("one", dir.path(), "127.0.0.1:1"), "--capacity", "1GiB");
+            let mut command = Command::new(env!("CARGO_BIN_EXE_tidepool"));
+            let child = command.args(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+            eventually("a slab", || dir.path().join("one.slab").exists());
+            rustix::process::kill_process(rustix::process::Pid::from_child(&child), signal).unwrap();
+            let output = child.wait_with_output().unwrap();
+            assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+            assert_eq!(entries(dir.path()), Vec::<String>::new());
+            output.stdout.is_empty()
+        });
+        assert!(interrupted, "ten starts of a large node ended before a signal came");
     }
 }
 

@@ -3,6 +3,7 @@
 mod common;
 
 use common::{Daemon, eventually, memory_dir, metric, page};
+use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use tidepool::config::Layer;
 
@@ -24,6 +25,70 @@ fn health_says_ok_and_a_catalog_whether_it_is_complete() {
     // A new catalog gives nodes a moment to find it before it calls itself complete.
     assert!(catalog["complete"].is_boolean(), "{catalog}");
     eventually("a complete catalog", || health("catalog").1["complete"] == true);
+}
+
+fn health(address: &str) -> Value {
+    serde_json::from_str(&page(address, "/health").1).unwrap()
+}
+
+/// A node whose name another live node had announced nothing, and only its log said so: it looked healthy, and nobody found
+/// what it held. Now both sides and `stat` say which two nodes share a name, for as long as they do.
+#[test]
+fn two_live_nodes_with_one_name_are_seen_on_both_sides_and_by_stat() {
+    let dirs = [memory_dir(), memory_dir()];
+    let catalog = Daemon::catalog();
+    let listen = catalog.address("catalog", "listen");
+    let first = Daemon::node("same", dirs[0].path(), listen);
+    let pages = catalog.address("catalog", "metrics-listen");
+    eventually("a catalog that knows it", || metric(pages, "tidepool_catalog_nodes_alive") == 1);
+    let second = Daemon::node("same", dirs[1].path(), listen);
+    let (own, other) = (second.address("node", "data-listen"), first.address("node", "data-listen"));
+
+    eventually("a conflict", || metric(pages, "tidepool_catalog_name_conflicts") == 1);
+    let says = health(pages)["problems"].to_string();
+    assert!(says.contains("are called same") && says.contains(own) && says.contains(other), "{says}");
+    let node = second.address("node", "metrics-listen");
+    let flag = format!("tidepool_node_name_in_use{{catalog=\"{listen}\"}}");
+    eventually("a refusal", || metric(node, &flag) == 1);
+    let says = health(node)["problems"].to_string();
+    assert!(says.contains("another live node") && says.contains(other), "{says}");
+    assert_eq!(health(first.address("node", "metrics-listen"))["problems"], json!([]));
+    let stat = |json: &[&str]| {
+        let place = ["stat", "--catalogs", listen, "--dir", dirs[0].path().to_str().unwrap()];
+        common::tidepool(&[&place, json].concat())
+    };
+    assert_eq!(common::json(&stat(&["--json"]))["nodes"][0]["name_also_claimed_by"], own);
+    let says = common::stderr(&stat(&[]));
+    assert!(says.contains("two live nodes are called same") && says.contains(own), "{says}");
+
+    // With the first gone the second gets the name, and all is well.
+    assert_eq!(first.stop().code(), Some(0));
+    eventually("the name", || metric(node, &flag) == 0 && health(node)["problems"] == json!([]));
+    assert_eq!(metric(pages, "tidepool_catalog_name_conflicts"), 0);
+    assert_eq!(health(pages)["problems"], json!([]));
+}
+
+/// At 3 a.m. a node's health said "ok" and nothing about the catalogs it could not reach.
+#[test]
+fn a_nodes_health_says_how_each_of_its_catalogs_stands() {
+    let dir = memory_dir();
+    let catalog = Daemon::catalog();
+    let listen = catalog.address("catalog", "listen").to_owned();
+    let catalogs = format!("{listen},127.0.0.1:1");
+    let node = Daemon::node("one", dir.path(), &catalogs);
+    let pages = node.address("node", "metrics-listen");
+    let well = json!({ "address": listen, "connected": true, "caught_up": true, "reason": null });
+    eventually("a catalog that has caught up", || health(pages)["catalogs"][0] == well);
+    eventually("a reason", || health(pages)["catalogs"][1]["reason"].to_string().contains("refused"));
+    let page = health(pages);
+    assert_eq!((&page["status"], page["problems"].as_array().unwrap().len()), (&json!("ok"), 1), "{page}");
+    assert!(page["problems"][0].as_str().unwrap().starts_with("catalog 127.0.0.1:1 does not know"), "{page}");
+    let caught_up = |address: &str| metric(pages, &format!("tidepool_node_catalog_caught_up{{catalog=\"{address}\"}}"));
+    assert_eq!((caught_up(&listen), caught_up("127.0.0.1:1")), (1, 0));
+    drop(catalog);
+    eventually("a lost catalog", || health(pages)["catalogs"][0]["connected"] == false);
+    assert_eq!(caught_up(&listen), 0);
+    assert!(health(pages)["catalogs"][0]["reason"].is_string());
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use crate::catalogs::CatalogsError;
 use crate::config::InvalidConfig;
 use thiserror::Error;
-use tidepool_types::{InvalidInput, NodeName};
+use tidepool_types::{InvalidInput, NodeName, Span};
 
 /// Why a client could not be made.
 #[derive(Debug, Error)]
@@ -29,8 +29,16 @@ pub enum PutError {
     #[error("no node had space for the block before the deadline")]
     NoSpace,
     /// The block is larger than any node that could take it.
-    #[error("the block is larger than every node that could take it")]
-    TooLarge,
+    #[error(
+        "a block of {len} bytes and its key are larger than every node that could take them{}",
+        .largest.map_or_else(String::new, |most| format!(": the largest has {most} bytes"))
+    )]
+    TooLarge {
+        /// The block's bytes.
+        len: u64,
+        /// Bytes for blocks of the largest node, when a catalog knows it.
+        largest: Option<u64>,
+    },
     /// No node could be reached that takes blocks.
     #[error("no node could be reached to take the block")]
     NoNode,
@@ -74,6 +82,21 @@ pub enum NodeError {
     /// No node of that name is known.
     #[error("no node named {0} is known")]
     UnknownNode(NodeName),
+    /// The catalogs hold the node for dead.
+    #[error(
+        "node {node} is dead: it {} {silent} ago, its address was {address}",
+        if *.left { "stopped in order" } else { "was last heard of" }
+    )]
+    Dead {
+        /// The node.
+        node: NodeName,
+        /// Where it was last known to serve.
+        address: String,
+        /// How long ago a catalog last heard from it.
+        silent: Span,
+        /// Whether it said goodbye.
+        left: bool,
+    },
     /// The node did not answer before the deadline.
     #[error("node {0} did not answer")]
     Unreachable(NodeName),

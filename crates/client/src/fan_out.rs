@@ -7,18 +7,20 @@ use crate::peers::Peer;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use tidepool_types::Deadline;
+use tidepool_types::{Deadline, NodeName};
 use tidepool_wire::message::{Reply, Request};
 
 /// Nodes asked at once.
 const AT_ONCE: usize = 16;
 
 impl Client {
-    /// Every node that could hold something: this host's, and those that the catalogs do not hold for dead.
-    pub(crate) fn everyone(&self, deadline: Deadline) -> Vec<Arc<Peer>> {
+    /// Every node that could hold something: this host's, and those that the catalogs do not hold for dead. Then the
+    /// names of those that they do hold for dead: nobody can be asked there, and they may come back with what they hold.
+    pub(crate) fn everyone(&self, deadline: Deadline) -> (Vec<Arc<Peer>>, Vec<NodeName>) {
         let core = self.core();
         core.refresh_members(deadline);
-        core.peers.table().all().cloned().collect()
+        let table = core.peers.table();
+        (table.reachable().cloned().collect(), table.lost())
     }
 }
 

@@ -24,7 +24,7 @@ pub struct ListPage {
     pub entries: Vec<Listed>,
     /// Where the next page starts; `None` after the last.
     pub next: Option<ListCursor>,
-    /// Nodes that did not answer: their keys are missing from this page.
+    /// Nodes that did not answer or are held for dead: their keys are missing from this page.
     pub unanswered: Vec<NodeName>,
 }
 
@@ -43,7 +43,7 @@ impl Client {
     /// A page of about `limit` keys that match `pattern`, from all nodes.
     pub fn list(&self, pattern: &Pattern, cursor: &ListCursor, limit: u32) -> Result<ListPage, NodeError> {
         let deadline = self.deadline();
-        let mut peers = self.everyone(deadline);
+        let (mut peers, unanswered) = self.everyone(deadline);
         let start = |key: &NodeKey| cursor.nodes.get(key).copied().unwrap_or(Some(0));
         peers.retain(|peer| start(&peer.key).is_some());
         let share = limit.max(1).div_ceil(peers.len().max(1) as u32);
@@ -52,7 +52,7 @@ impl Client {
             (peer, Request::List(list))
         };
         let questions: Vec<_> = peers.into_iter().map(request).collect();
-        let mut page = Page { cursor: cursor.clone(), ..Page::default() };
+        let mut page = Page { cursor: cursor.clone(), unanswered, ..Page::default() };
         for ((peer, _), answer) in questions.iter().zip(fan_out(&questions, deadline)) {
             match answer {
                 Ok(Reply::Keys(keys)) => page.add(&peer.key, keys.entries, keys.next),

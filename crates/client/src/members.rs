@@ -6,8 +6,9 @@ use crate::error::NodeError;
 use crate::peers::{NodeKey, Peer};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 use tidepool_transfer::conn::ConnError;
-use tidepool_types::{Deadline, Epoch, NodeName};
+use tidepool_types::{Deadline, Epoch, NodeName, Span};
 use tidepool_wire::message::{Reply, Request};
 
 /// A node of the pool.
@@ -29,6 +30,12 @@ pub struct PoolNode {
     pub used_bytes: u64,
     /// Whether this client has its memory mapped.
     pub mapped: bool,
+    /// How long ago a catalog last heard from it; `None` when they do not know it.
+    pub silent: Option<Duration>,
+    /// Whether it stopped on purpose: it is dead, and holds nothing any more.
+    pub left: bool,
+    /// Where another live node serves that claims the same name: catalogs refuse it, and nobody finds what it holds.
+    pub rival: Option<String>,
 }
 
 impl PoolNode {
@@ -43,14 +50,28 @@ impl PoolNode {
             capacity_bytes: member.capacity_bytes,
             used_bytes: member.used_bytes,
             mapped,
+            silent: Some(member.silent),
+            left: member.left,
+            rival: member.rival.clone(),
         }
     }
 
     fn unannounced(peer: &Peer) -> Self {
         let NodeKey { name, epoch } = peer.key.clone();
         let socket = peer.memory().map(|memory| memory.socket_path.clone());
-        let (data_address, state) = (None, None);
-        Self { name, epoch, data_address, socket, state, capacity_bytes: 0, used_bytes: 0, mapped: true }
+        Self {
+            name,
+            epoch,
+            data_address: None,
+            socket,
+            state: None,
+            capacity_bytes: 0,
+            used_bytes: 0,
+            mapped: true,
+            silent: None,
+            left: false,
+            rival: None,
+        }
     }
 }
 
@@ -86,7 +107,17 @@ impl Client {
         }
         // It may have joined since the last look around.
         core.refresh_members(self.deadline());
-        core.peers.table().named(name).cloned().ok_or_else(|| NodeError::UnknownNode(name.clone()))
+        let table = core.peers.table();
+        let unknown = || match table.members.iter().find(|member| member.node.name == *name) {
+            Some(member) => NodeError::Dead {
+                node: name.clone(),
+                address: member.node.data_address.clone(),
+                silent: Span(Duration::from_secs(member.silent.as_secs().max(1))),
+                left: member.left,
+            },
+            None => NodeError::UnknownNode(name.clone()),
+        };
+        table.named(name).cloned().ok_or_else(unknown)
     }
 }
 

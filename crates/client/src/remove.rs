@@ -1,5 +1,6 @@
 //! Removing blocks, everywhere they are.
 
+use crate::catalogs::Lookup;
 use crate::client::Client;
 use crate::error::NodeError;
 use crate::fan_out::fan_out;
@@ -10,12 +11,12 @@ use tidepool_types::{BlockId, Deadline, InvalidInput, NodeName};
 use tidepool_wire::message::{Pattern, Reply, Request};
 
 /// What became of removing one block.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Removal {
     /// Whether any copy was there and has been removed.
     pub removed: bool,
-    /// Holders that did not answer: their copies may still be there.
-    pub unanswered: u32,
+    /// Holders that did not answer, and nodes held for dead, which cannot be asked: their copies may still be there.
+    pub unanswered: Vec<NodeName>,
 }
 
 /// What became of removing blocks by pattern.
@@ -23,7 +24,7 @@ pub struct Removal {
 pub struct Removals {
     /// Copies removed, summed over nodes: a block with two replicas counts twice.
     pub copies: u64,
-    /// Nodes that did not answer: what they hold may still be there.
+    /// Nodes that did not answer or are held for dead: what they hold may still be there.
     pub unanswered: Vec<NodeName>,
 }
 
@@ -42,25 +43,30 @@ impl Client {
             (Arc::clone(peer), Request::Remove(indexes.iter().map(|&index| ids[index]).collect()))
         };
         let questions: Vec<_> = asked.iter().map(request).collect();
-        let mut removals = vec![Removal::default(); ids.len()];
-        for ((_, indexes), answer) in asked.iter().zip(fan_out(&questions, deadline)) {
+        let unanswered = self.core().peers.table().lost();
+        let mut removals = vec![Removal { removed: false, unanswered }; ids.len()];
+        for ((peer, indexes), answer) in asked.iter().zip(fan_out(&questions, deadline)) {
             match answer {
                 Ok(Reply::Removed(flags)) => {
                     indexes.iter().zip(flags).for_each(|(&index, was_there)| removals[index].removed |= was_there);
                 }
-                _ => indexes.iter().for_each(|&index| removals[index].unanswered += 1),
+                _ => indexes.iter().for_each(|&index| removals[index].unanswered.push(peer.key.name.clone())),
             }
         }
         Ok(removals)
     }
 
-    /// Who is asked to remove what: this host's nodes everything, others what a catalog says they hold.
+    /// Who is asked to remove what: this host's nodes everything, others what a catalog says they hold; or all nodes
+    /// everything, when no catalog is sure that it knows all that they hold.
     fn removers(&self, ids: &[BlockId], deadline: Deadline) -> Vec<(Arc<Peer>, Vec<usize>)> {
         let core = self.core();
-        let located = core.catalogs.lookup(ids, deadline).located;
+        let Lookup { located, complete } = core.catalogs.lookup(ids, deadline);
         let table = core.peers.table();
-        let mut asked: Vec<(Arc<Peer>, Vec<usize>)> =
-            table.locals.iter().map(|peer| (Arc::clone(peer), (0..ids.len()).collect())).collect();
+        let everything = |peer: &Arc<Peer>| (Arc::clone(peer), (0..ids.len()).collect());
+        if !complete {
+            return table.reachable().map(everything).collect();
+        }
+        let mut asked: Vec<(Arc<Peer>, Vec<usize>)> = table.locals.iter().map(everything).collect();
         for (number, node) in located.nodes().iter().enumerate() {
             let holds = |index: &usize| located.holders(*index).iter().any(|holder| usize::from(holder.node) == number);
             let held: Vec<usize> = (0..ids.len()).filter(holds).collect();
@@ -87,8 +93,9 @@ impl Client {
     fn remove_pattern(&self, pattern: Pattern) -> Result<Removals, NodeError> {
         let deadline = self.deadline();
         let request = |peer| (peer, Request::RemoveMatching(pattern.clone()));
-        let questions: Vec<_> = self.everyone(deadline).into_iter().map(request).collect();
-        let mut removals = Removals::default();
+        let (everyone, unanswered) = self.everyone(deadline);
+        let questions: Vec<_> = everyone.into_iter().map(request).collect();
+        let mut removals = Removals { copies: 0, unanswered };
         for ((peer, _), answer) in questions.iter().zip(fan_out(&questions, deadline)) {
             match answer {
                 Ok(Reply::Count(copies)) => removals.copies += copies,

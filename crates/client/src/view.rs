@@ -71,7 +71,7 @@ impl fmt::Debug for View {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        self.memory.let_go(vec![self.slot]);
+        self.memory.let_go(&[self.slot]);
     }
 }
 
@@ -127,7 +127,7 @@ fn borrow_from<E>(peer: &Peer, ids: &[Result<BlockId, E>], views: &mut [Option<V
                 views[index] = Some(View(Bytes::Borrowed(pinned)));
             }
             // The node names memory that it does not have; do without.
-            None => memory.let_go(vec![slot]),
+            None => memory.let_go(&[slot]),
         }
     }
 }

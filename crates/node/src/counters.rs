@@ -92,6 +92,11 @@ fn collect_pool(pool: &PoolStats, capacity: u64, out: &mut Vec<Metric>) {
             Counter(pool.damaged_total),
         ),
         Metric::new(
+            "tidepool_node_damaged_bytes",
+            "Bytes out of use until the node restarts, because blocks in them were found damaged.",
+            Gauge(pool.damaged_bytes),
+        ),
+        Metric::new(
             "tidepool_node_no_space_total",
             "Reservations refused for want of space.",
             Counter(pool.no_space_total),

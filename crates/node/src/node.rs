@@ -1,6 +1,6 @@
 //! Starting and stopping a node.
 
-use crate::announce::{AnnounceConfig, Announcer, NodeInfo};
+use crate::announce::{AnnounceConfig, Announcer, CatalogStatus, NodeInfo};
 use crate::config::NodeConfig;
 use crate::counters::Counters;
 use crate::guests::Guests;
@@ -106,14 +106,21 @@ impl Stop {
 impl Node {
     /// Starts a node; when this returns it serves.
     pub fn start(config: NodeConfig) -> Result<Self, StartError> {
+        Self::start_while(config, &|| true)
+    }
+
+    /// The same, for as long as `go_on` says yes: a large node allocates its memory for many seconds. Given up, it leaves
+    /// nothing behind.
+    pub fn start_while(config: NodeConfig, go_on: &dyn Fn() -> bool) -> Result<Self, StartError> {
         let epoch = Epoch(random());
-        let pool = Pool::create(&PoolConfig {
+        let pool = PoolConfig {
             dir: config.dir.clone(),
             name: config.name.clone(),
             epoch,
             capacity: config.capacity,
             smallest_expected_block: config.smallest_expected_block,
-        })?;
+        };
+        let pool = Pool::create_while(&pool, go_on)?;
         let listeners = Listeners::open(&config)?;
         let (data_address, socket_path) = (listeners.data_address, listeners.socket_path.clone());
         let info = NodeInfo {
@@ -182,6 +189,12 @@ impl Node {
         self.shared.metrics()
     }
 
+    /// How each catalog that the node announces to stands.
+    #[must_use]
+    pub fn catalogs(&self) -> Vec<CatalogStatus> {
+        self.shared.announcer.status()
+    }
+
     /// The node's memory.
     #[must_use]
     pub fn pool(&self) -> &Arc<Pool> {
@@ -206,7 +219,16 @@ impl Shared {
             let help = "Changes that a catalog has not acknowledged yet.";
             let waiting = Value::Gauge(latest.saturating_sub(catalog.acknowledged));
             let metric = Metric::new("tidepool_node_announce_queue", help, waiting);
-            metrics.push(Metric { labels: vec![("catalog", catalog.address)], ..metric });
+            let labels = vec![("catalog", catalog.address)];
+            let flag = |name, help, set| Metric {
+                labels: labels.clone(),
+                ..Metric::new(name, help, Value::Gauge(u64::from(set)))
+            };
+            let help = "1 while the catalog knows all that the node holds.";
+            metrics.push(flag("tidepool_node_catalog_caught_up", help, catalog.healthy));
+            let help = "1 while the catalog refuses the node because another live one has its name.";
+            metrics.push(flag("tidepool_node_name_in_use", help, catalog.name_in_use));
+            metrics.push(Metric { labels, ..metric });
         }
         metrics
     }

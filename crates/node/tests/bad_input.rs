@@ -108,3 +108,22 @@ fn silent_connections_lock_nobody_out() {
     let hung_up = |socket: &mut TcpStream| matches!(socket.read(&mut [0]), Ok(0) | Err(_));
     assert!(silent.iter_mut().all(hung_up), "the silent ones have been closed");
 }
+
+/// Load balancers probe the data port by connecting and closing: each probe was counted as a malformed frame, and an alert on
+/// that number rang all night. Now only bytes that make no sense count, before a handshake and after it.
+#[test]
+fn a_port_probe_is_no_malformed_frame() {
+    let node = start("probed");
+    let address = node.node.data_address();
+    for _ in 0..10 {
+        drop(TcpStream::connect(address).unwrap());
+    }
+    assert_eq!(raw(address, b""), b"");
+    eventually("every probe was served", || node.metric("tidepool_node_connections_total") == 11);
+    eventually("every probe is gone", || node.metric("tidepool_node_connections") == 0);
+    assert_eq!(node.metric("tidepool_node_malformed_total"), 0);
+    raw(address, &[0xff; 4096]);
+    eventually("noise is counted", || node.metric("tidepool_node_malformed_total") == 1);
+    raw(address, &[hello(), vec![0xff; 4096]].concat());
+    eventually("noise after a hello is counted", || node.metric("tidepool_node_malformed_total") == 2);
+}

@@ -24,11 +24,12 @@ unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}
 
-/// Makes a file of `len` zero bytes, all of them backed by memory from now on.
-pub(crate) fn create(path: &Path, len: u64) -> io::Result<OwnedFd> {
+/// Makes a file of `len` zero bytes, all of them backed by memory from now on. `go_on` is asked between steps: when it says
+/// no, the file stays as it is, too short.
+pub(crate) fn create(path: &Path, len: u64, go_on: &dyn Fn() -> bool) -> io::Result<OwnedFd> {
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
     let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)?;
-    let mut steps = (0..len).step_by(STEP as usize);
+    let mut steps = (0..len).step_by(STEP as usize).take_while(|_| go_on());
     let step = |start| rustix::fs::fallocate(&file, FallocateFlags::empty(), start, STEP.min(len - start));
     match steps.try_for_each(step) {
         Ok(()) => Ok(file),

@@ -5,6 +5,7 @@
 
 mod health;
 mod lease;
+mod rivals;
 pub mod state;
 #[cfg(test)]
 mod tests;
@@ -12,11 +13,13 @@ mod view;
 
 pub(crate) use health::Health;
 pub(crate) use lease::{Lease, Slots};
+pub use rivals::NameConflict;
 pub(crate) use view::{View, ViewMember};
 
 use crate::config::CatalogConfig;
 use crate::index::{Index, StreamSlot};
 use parking_lot::{Mutex, RwLock};
+use rivals::Rivals;
 use state::{Limits, Link, NodeState, is_complete, next_state};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -27,8 +30,8 @@ use tokio::sync::oneshot;
 /// Why a node's stream is not taken.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// Another incarnation of that name is connected and talking.
-    NameInUse,
+    /// Another incarnation of that name is connected and talking: where it serves.
+    NameInUse(String),
     /// There are as many nodes or streams as there may be.
     TooMany,
 }
@@ -80,6 +83,7 @@ pub(crate) struct Directory {
     // Taken per stream event and per tick; look-ups take only `view`, for as long as it takes to clone a pointer.
     list: Mutex<List>,
     view: RwLock<Arc<View>>,
+    rivals: Rivals,
 }
 
 impl Directory {
@@ -91,6 +95,7 @@ impl Directory {
             start: Instant::now(),
             list: Mutex::default(),
             view: RwLock::default(),
+            rivals: Rivals::default(),
         }
     }
 
@@ -130,6 +135,7 @@ impl Directory {
             end: Some(end),
         };
         self.index.live().insert(lease.slot());
+        self.rivals.admitted(&name);
         if let Some(mut old) = list.members.insert(name, member) {
             old.retire(&self.index, "the node has opened a newer stream");
         }
@@ -141,7 +147,12 @@ impl Directory {
         match list.members.get(&info.name) {
             Some(known) => {
                 let talking = known.state == NodeState::Alive && known.health.link() == Link::Open;
-                if talking && known.info.epoch != info.epoch { Err(Refused::NameInUse) } else { Ok(()) }
+                if !talking || known.info.epoch == info.epoch {
+                    return Ok(());
+                }
+                let holder = &known.info.data_address;
+                self.rivals.refused(&info.name, holder, &info.data_address, self.now());
+                Err(Refused::NameInUse(holder.clone()))
             }
             None if list.members.len() < self.config.max_nodes => Ok(()),
             None => {
@@ -151,6 +162,11 @@ impl Directory {
                 Ok(())
             }
         }
+    }
+
+    /// Names that two live nodes claim.
+    pub(crate) fn name_conflicts(&self) -> Vec<NameConflict> {
+        self.rivals.current(self.now())
     }
 
     /// The stream that holds `old` starts over: it gets a new number. `None` when the stream is no longer valid, or when

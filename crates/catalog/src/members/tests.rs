@@ -34,7 +34,7 @@ fn a_reconnect_is_a_new_number_and_the_old_one_is_invalid_at_once() {
 fn a_name_belongs_to_the_incarnation_that_is_talking() {
     let (directory, _) = directory(CatalogConfig::default());
     let first = directory.connect(node("a", 1)).unwrap();
-    assert_eq!(directory.connect(node("a", 2)).err(), Some(Refused::NameInUse));
+    assert_eq!(directory.connect(node("a", 2)).err(), Some(Refused::NameInUse(String::new())));
     directory.disconnect("a", first.lease.number(), Link::Broken);
     assert_eq!(state_of(&directory, "a"), Some(NodeState::Suspect));
     assert!(directory.connect(node("a", 2)).is_ok());

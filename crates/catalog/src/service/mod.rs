@@ -4,7 +4,8 @@ mod holders;
 mod lookup;
 
 use crate::core::Core;
-use crate::members::ViewMember;
+use crate::members::state::Link;
+use crate::members::{NameConflict, ViewMember};
 use crate::metrics;
 use crate::requests::{check_lengths, id_chunks};
 use crate::streams::Answers;
@@ -80,8 +81,9 @@ impl Catalog for Service {
 
     async fn members(&self, _: Request<MembersRequest>) -> Result<Response<MembersReply>, Status> {
         let now = self.0.directory.now();
+        let conflicts = self.0.directory.name_conflicts();
         let (members, complete) =
-            self.0.answer(|view| view.members.iter().map(|member| described(member, now)).collect());
+            self.0.answer(|view| view.members.iter().map(|member| described(member, now, &conflicts)).collect());
         Ok(Response::new(MembersReply { complete, incarnation: self.0.incarnation, members }))
     }
 
@@ -97,12 +99,15 @@ impl Catalog for Service {
     }
 }
 
-fn described(member: &ViewMember, now: Duration) -> Member {
+fn described(member: &ViewMember, now: Duration, conflicts: &[NameConflict]) -> Member {
+    let conflict = conflicts.iter().find(|conflict| conflict.name == member.info.name);
     Member {
         node: Some(NodeInfo { used_bytes: member.health.used(), ..NodeInfo::clone(&member.info) }),
         state: NodeState::from(member.state).into(),
         stream: member.stream,
         caught_up: member.standing().caught_up,
         silent_millis: now.saturating_sub(member.health.heard()).as_millis() as u64,
+        left: member.health.link() == Link::Left,
+        rival_address: conflict.map(|conflict| conflict.rival.clone()).unwrap_or_default(),
     }
 }

@@ -39,7 +39,9 @@ impl Session {
         let Admission { lease, health, ended } = core.directory.connect(info).map_err(|refused| {
             metrics::add(&core.counters.refused_streams, 1);
             match refused {
-                Refused::NameInUse => Status::already_exists(format!("another node called {name:?} is connected")),
+                Refused::NameInUse(holder) => Status::already_exists(format!(
+                    "another live node, at {holder}, is called {name:?}: give one of them another name"
+                )),
                 Refused::TooMany => Status::resource_exhausted("the catalog has as many nodes and streams as it may"),
             }
         })?;

@@ -1,17 +1,18 @@
 //! What the commands that talk to a pool have in common.
 
+use super::Usage;
 use crate::{
     config::{self, ClientConfig, ClientOptions, Layer, LogOptions, Verify},
     keys,
     logs::Logs,
 };
 use clap::Args;
-use std::{error::Error, ffi::OsStr, path::PathBuf, process::ExitCode};
-use tidepool_client::{Client, PoolNode};
+use std::{collections::BTreeSet, error::Error, ffi::OsStr, path::PathBuf, process::ExitCode};
+use tidepool_client::{Client, NodeName, PoolNode, catalogs::NodeState};
 
 /// The exit code of a command whose block is not there.
 pub(super) const NOT_FOUND: u8 = 3;
-/// The exit code of a command that some node has not answered: what it did or printed may not be all.
+/// The exit code of a command that could not ask some node: what it did or printed may not be all.
 pub(super) const PARTIAL: u8 = 4;
 
 /// How a command ends.
@@ -54,6 +55,36 @@ impl Session {
     }
 }
 
+/// What the catalogs think of a node, in a word. One that stopped in order is told from one that died.
+pub(super) fn state(node: &PoolNode) -> &'static str {
+    match node.state {
+        Some(NodeState::Alive) => "alive",
+        Some(NodeState::Suspect) => "suspect",
+        Some(NodeState::Dead) if node.left => "left",
+        Some(NodeState::Dead) => "dead",
+        None => "unknown",
+    }
+}
+
+/// Says on standard error which of `nodes` have not answered, and `what` follows from that. A command that has not heard
+/// from everybody is done in part.
+pub(super) fn outcome_without(unanswered: &BTreeSet<NodeName>, nodes: &[PoolNode], what: &str) -> Option<ExitCode> {
+    // Nobody has said which other hosts there are.
+    let alone = nodes.iter().all(|node| node.state.is_none());
+    if alone {
+        eprintln!("tidepool: no catalog answered, and nodes on other hosts could not be asked: {what}");
+    }
+    let name = |name: &NodeName| match nodes.iter().find(|node| node.name == *name) {
+        Some(node) if node.state == Some(NodeState::Dead) => format!("{name} (dead)"),
+        _ => name.to_string(),
+    };
+    if !unanswered.is_empty() {
+        let names: Vec<String> = unanswered.iter().map(name).collect();
+        eprintln!("tidepool: could not ask {}: {what}", names.join(", "));
+    }
+    (alone || !unanswered.is_empty()).then_some(ExitCode::from(PARTIAL))
+}
+
 impl ClientArgs {
     /// Connects as the configuration says. Nothing is logged unless a flag asks for it: the command says itself what failed.
     pub(super) fn connect(&self) -> Result<Session, Box<dyn Error>> {
@@ -66,8 +97,8 @@ impl ClientArgs {
     }
 
     /// The key that `argument` means.
-    pub(super) fn key(&self, argument: &OsStr) -> Result<Vec<u8>, String> {
-        keys::parse(argument, self.hex)
+    pub(super) fn key(&self, argument: &OsStr) -> Result<Vec<u8>, Usage> {
+        keys::parse(argument, self.hex).map_err(Usage)
     }
 
     /// The key as this command shows it.

@@ -1,8 +1,12 @@
 //! `tidepool config`: checks a file, or shows what the program would run with.
 
-use crate::config::{self, Layer};
+use crate::{
+    config::{self, Layer},
+    output,
+};
 use clap::Subcommand;
-use std::{error::Error, io::Write as _, path::PathBuf};
+use serde_json::json;
+use std::{error::Error, path::PathBuf};
 
 /// What to do with a configuration.
 #[derive(Debug, Subcommand)]
@@ -11,25 +15,42 @@ pub enum ConfigCommand {
     Check {
         /// The file
         file: PathBuf,
+        /// Print one JSON object: whether it is ok, and the error
+        #[arg(long)]
+        json: bool,
     },
     /// Print the configuration with every default filled in, as a file that could be given to --config
     Show {
         /// The configuration file; only defaults without it
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
+        /// Print one JSON object instead of a file
+        #[arg(long)]
+        json: bool,
     },
 }
 
 /// Runs the command.
 pub(super) fn run(command: &ConfigCommand) -> Result<(), Box<dyn Error>> {
     match command {
-        ConfigCommand::Check { file } => {
-            config::read(file)?;
-            println!("ok");
+        ConfigCommand::Check { file, json } => {
+            let checked = config::read(file);
+            if *json {
+                let error = checked.as_ref().err().map(ToString::to_string);
+                output::line(&json!({ "ok": error.is_none(), "error": error }))?;
+            }
+            checked?;
+            if !json {
+                output::text("ok\n")?;
+            }
         }
-        ConfigCommand::Show { config: file } => {
-            let text = toml::to_string(&config::load(file.as_deref(), Layer::default())?)?;
-            std::io::stdout().write_all(text.as_bytes())?;
+        ConfigCommand::Show { config: file, json } => {
+            let config = config::load(file.as_deref(), Layer::default())?;
+            if *json {
+                output::line(&serde_json::to_value(config)?)?;
+            } else {
+                output::text(&toml::to_string(&config)?)?;
+            }
         }
     }
     Ok(())

@@ -1,6 +1,10 @@
 //! What `up`, `catalog` and `node` have in common: where the configuration is, and what is printed once they serve.
 
-use crate::{config::NodeConfig, daemon::Daemon};
+use crate::{
+    config::NodeConfig,
+    daemon::{Daemon, Signals, StartError},
+    logs::Logs,
+};
 use clap::Args;
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -16,6 +20,24 @@ pub(super) struct DaemonArgs {
     /// Once ready, print one JSON line with the addresses in use
     #[arg(long)]
     pub(super) json: bool,
+}
+
+/// Starts a node; none if a signal came before it was ready.
+pub(super) fn start_node(
+    config: &NodeConfig,
+    settings: tidepool_node::NodeConfig,
+    logs: &Logs,
+    signals: &Signals,
+) -> Result<Option<Daemon<Node>>, StartError> {
+    let start = || Node::start_while(settings, &|| !signals.have_come());
+    match Daemon::start(config.metrics_listen, logs.meter(), start) {
+        Ok(node) => Ok(Some(node)),
+        Err(error) if error.is_stop() => {
+            tracing::info!("told to stop before the node was ready");
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// Where a catalog is, for machines.

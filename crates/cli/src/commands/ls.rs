@@ -1,6 +1,6 @@
 //! `tidepool ls`: lists blocks, page by page as the nodes answer.
 
-use super::client::{ClientArgs, Outcome, PARTIAL};
+use super::client::{ClientArgs, Outcome, outcome_without};
 use crate::{keys, output};
 use clap::Args;
 use serde_json::json;
@@ -31,7 +31,7 @@ pub struct LsArgs {
 /// Runs the command.
 pub(super) fn run(args: &LsArgs) -> Outcome {
     let session = args.client.connect()?;
-    session.expect_nodes()?;
+    let nodes = session.expect_nodes()?;
     let pattern = args.matching.clone().map_or(Pattern::All, Pattern::Regex);
     let (mut cursor, mut left, mut seen) = (Some(ListCursor::default()), args.limit, Seen::default());
     let mut unanswered = BTreeSet::<NodeName>::new();
@@ -46,12 +46,7 @@ pub(super) fn run(args: &LsArgs) -> Outcome {
         left -= shown.len() as u64;
         cursor = page.next;
     }
-    if unanswered.is_empty() {
-        return Ok(ExitCode::SUCCESS);
-    }
-    let nodes: Vec<String> = unanswered.iter().map(ToString::to_string).collect();
-    eprintln!("tidepool: {} did not answer: what only they hold is missing", nodes.join(", "));
-    Ok(ExitCode::from(PARTIAL))
+    Ok(outcome_without(&unanswered, &nodes, "what only they hold is missing here").unwrap_or(ExitCode::SUCCESS))
 }
 
 /// Blocks already listed: one with replicas can come on several pages.

@@ -28,6 +28,11 @@ pub struct Cli {
     pub command: Command,
 }
 
+/// A mistake on the command line that only the command itself can see.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Usage(pub String);
+
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {

@@ -3,14 +3,13 @@
 use super::daemon::{self, DaemonArgs};
 use crate::{
     config::{Layer, LogOptions, NodeOptions},
-    daemon::{Daemon, Signals, node_config},
+    daemon::{Signals, node_config},
     logs::Logs,
     output,
 };
 use clap::Args;
 use serde_json::json;
 use std::error::Error;
-use tidepool_node::Node;
 
 /// How to run a node.
 #[derive(Debug, Args)]
@@ -31,7 +30,7 @@ pub(super) fn run(args: NodeArgs) -> Result<(), Box<dyn Error>> {
     let logs = Logs::start(&config.log)?;
     let catalogs: Vec<String> = config.node.catalogs.0.iter().map(ToString::to_string).collect();
     let settings = node_config(&config.node, catalogs.clone());
-    let node = Daemon::start(config.node.metrics_listen, logs.meter(), || Node::start(settings))?;
+    let Some(node) = daemon::start_node(&config.node, settings, &logs, &signals)? else { return Ok(()) };
     if args.daemon.json {
         output::line(&json!({ "node": daemon::node_addresses(&config.node, &node) }))?;
     } else {

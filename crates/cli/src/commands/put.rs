@@ -1,6 +1,6 @@
 //! `tidepool put`: stores a file, or what comes in, as one block.
 
-use super::client::{ClientArgs, Outcome};
+use super::client::{ClientArgs, Outcome, Session, state};
 use crate::{keys, output, progress};
 use clap::Args;
 use serde_json::json;
@@ -12,8 +12,8 @@ use std::{
     path::{Path, PathBuf},
     process::ExitCode,
 };
-use tidepool_client::PutOptions;
-use tidepool_types::{ByteSize, MAX_BLOCK_LEN, NodeName, check_block_len};
+use tidepool_client::{PutOptions, catalogs::NodeState};
+use tidepool_types::{ByteSize, InvalidInput, MAX_BLOCK_LEN, NodeName, check_block_len};
 
 /// Bytes read at a time.
 const PIECE: u64 = 1 << 20;
@@ -40,11 +40,17 @@ pub(super) fn run(args: &PutArgs) -> Outcome {
     let key = args.client.key(&args.key)?;
     let data = read(args.file.as_deref().filter(|file| *file != Path::new("-")))?;
     let session = args.client.connect()?;
+    if let Some(name) = &args.prefer {
+        warn_unless_known(&session, name);
+    }
     let options = PutOptions { replicas: args.replicas, prefer: args.prefer.clone() };
     let stored = progress::waiting("storing", || session.client.put(&key, &data, &options));
     let stored = stored.map_err(|error| format!("{error} ({})", session.place))?;
     if args.client.json {
-        let mut object = json!({ "bytes": data.len(), "replicas": stored.replicas, "moved": stored.moved });
+        // What is held need not be what was offered: its length is not this call's to tell.
+        let bytes = if stored.moved { data.len() } else { 0 };
+        let (replicas, moved) = (stored.replicas, stored.moved);
+        let mut object = json!({ "bytes": bytes, "replicas": replicas, "moved": moved, "held": !moved });
         keys::write(&mut object, &key, args.client.hex);
         output::line(&object)?;
     } else {
@@ -54,6 +60,18 @@ pub(super) fn run(args: &PutArgs) -> Outcome {
         output::text(&format!("{what}, {copies}\n"))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A preference for a node that is not there goes unheeded: better said, since a typo looks the same.
+fn warn_unless_known(session: &Session, name: &NodeName) {
+    let nodes = session.client.members();
+    let mut living = nodes.iter().filter(|node| node.state != Some(NodeState::Dead)).map(|node| node.name.as_str());
+    if living.any(|known| known == name.as_str()) {
+        return;
+    }
+    let known: Vec<String> = nodes.iter().map(|node| format!("{} ({})", node.name, state(node))).collect();
+    let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+    eprintln!("tidepool: --prefer {name}: no such node is alive; known are: {known}");
 }
 
 fn read(file: Option<&Path>) -> Result<Vec<u8>, Box<dyn Error>> {
@@ -69,6 +87,9 @@ fn read(file: Option<&Path>) -> Result<Vec<u8>, Box<dyn Error>> {
 
 /// Everything in `source`, which has about `expected` bytes: at most what a block may have, and at least one.
 fn collect(source: impl Read, expected: u64) -> io::Result<Vec<u8>> {
+    if expected > MAX_BLOCK_LEN {
+        return Err(io::Error::other(InvalidInput::BlockLength(expected)));
+    }
     let bar = progress::bytes("reading", expected);
     // One byte more than allowed tells a source that is too long from one that just fits.
     let mut source = source.take(MAX_BLOCK_LEN + 1);
@@ -77,6 +98,11 @@ fn collect(source: impl Read, expected: u64) -> io::Result<Vec<u8>> {
         bar.set_position(data.len() as u64);
     }
     bar.finish_and_clear();
+    if data.len() as u64 > MAX_BLOCK_LEN {
+        return Err(io::Error::other(format!(
+            "more than {MAX_BLOCK_LEN} bytes: a block has 1 to {MAX_BLOCK_LEN} bytes"
+        )));
+    }
     check_block_len(data.len() as u64).map_err(io::Error::other)?;
     Ok(data)
 }
@@ -88,6 +114,9 @@ mod tests {
     #[test]
     fn a_source_is_read_whole_and_never_beyond_what_a_block_may_have() {
         assert_eq!(collect(&[7; 3_000_000][..], 0).ok(), Some(vec![7; 3_000_000]));
+        let said = |source: &mut dyn Read, expected| collect(source, expected).unwrap_err().to_string();
+        let huge = said(&mut io::repeat(1), MAX_BLOCK_LEN + 17);
+        assert_eq!(huge, "block of 1073741841 bytes: a block has 1 to 1073741824 bytes");
         assert!(collect(io::empty(), 0).is_err_and(|error| error.to_string().contains("block of 0 bytes")));
     }
 }

@@ -1,16 +1,21 @@
 //! `tidepool rm`: removes blocks by key, by regular expression, or all of them.
 
-use super::client::{ClientArgs, NOT_FOUND, Outcome, PARTIAL, Session};
+use super::Usage;
+use super::client::{ClientArgs, NOT_FOUND, Outcome, Session, outcome_without};
 use crate::{keys, output, progress};
 use clap::Args;
 use serde_json::{Value, json};
 use std::{
+    collections::BTreeSet,
     error::Error,
     ffi::OsString,
     io::{self, BufRead as _, IsTerminal as _},
     process::ExitCode,
 };
-use tidepool_client::Removals;
+use tidepool_client::{NodeName, PoolNode, Removals};
+
+/// What follows for blocks that were to be removed from a node that could not be asked.
+const MAY_REMAIN: &str = "what they hold may still be there, and come back with them";
 
 /// What to remove.
 #[derive(Debug, Args)]
@@ -39,14 +44,15 @@ pub(super) fn run(args: &RmArgs) -> Outcome {
         return Err("nothing was removed".into());
     }
     if args.matching.as_deref() == Some("") {
-        return Err("an empty expression is found in every key: give --all if that is meant".into());
+        let empty = "an empty expression is found in every key: give --all if that is meant";
+        return Err(Usage(empty.to_owned()).into());
     }
     let session = args.client.connect()?;
-    session.expect_nodes()?;
+    let nodes = session.expect_nodes()?;
     match &args.matching {
-        Some(regex) => report(args, progress::waiting("removing", || session.client.remove_matching(regex))?),
-        None if args.all => report(args, progress::waiting("removing", || session.client.remove_all())?),
-        None => remove_keys(args, &session, &keys),
+        Some(regex) => report(args, &nodes, progress::waiting("removing", || session.client.remove_matching(regex))?),
+        None if args.all => report(args, &nodes, progress::waiting("removing", || session.client.remove_all())?),
+        None => remove_keys(args, &session, &nodes, &keys),
     }
 }
 
@@ -61,37 +67,36 @@ fn is_confirmed() -> Result<bool, Box<dyn Error>> {
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
-fn remove_keys(args: &RmArgs, session: &Session, keys: &[Vec<u8>]) -> Outcome {
+fn remove_keys(args: &RmArgs, session: &Session, nodes: &[PoolNode], keys: &[Vec<u8>]) -> Outcome {
     let removals = session.client.remove_batch(keys)?;
-    let (mut removed, mut unanswered, mut objects) = (0, 0, Vec::new());
-    for (key, removal) in keys.iter().zip(&removals) {
+    let (mut removed, mut unanswered, mut objects) = (0, BTreeSet::new(), Vec::new());
+    for (key, removal) in keys.iter().zip(removals) {
         removed += u64::from(removal.removed);
-        unanswered += u64::from(removal.unanswered);
-        if !removal.removed && removal.unanswered == 0 {
-            eprintln!("tidepool: {}: not found", args.client.show(key));
+        if !removal.removed {
+            let where_asked = if removal.unanswered.is_empty() { "" } else { " where it could be looked for" };
+            eprintln!("tidepool: {}: not found{where_asked}", args.client.show(key));
         }
-        let mut object = json!({ "removed": removal.removed, "unanswered": removal.unanswered });
+        let mut object = json!({ "removed": removal.removed, "unanswered": names(&removal.unanswered) });
+        unanswered.extend(removal.unanswered);
         keys::write(&mut object, key, args.client.hex);
         objects.push(object);
     }
     let object = json!({ "removed": removed, "keys": objects });
     print(args, &object, &format!("removed {removed} of {}\n", keys.len()))?;
-    if unanswered > 0 {
-        eprintln!("tidepool: {unanswered} holders did not answer: their copies may still be there");
-        return Ok(ExitCode::from(PARTIAL));
-    }
-    Ok(if removed == keys.len() as u64 { ExitCode::SUCCESS } else { ExitCode::from(NOT_FOUND) })
+    let all = if removed == keys.len() as u64 { ExitCode::SUCCESS } else { ExitCode::from(NOT_FOUND) };
+    Ok(outcome_without(&unanswered, nodes, MAY_REMAIN).unwrap_or(all))
 }
 
-fn report(args: &RmArgs, removals: Removals) -> Outcome {
-    let nodes: Vec<String> = removals.unanswered.iter().map(ToString::to_string).collect();
-    let object = json!({ "copies": removals.copies, "unanswered": nodes });
-    print(args, &object, &format!("removed {} copies\n", removals.copies))?;
-    if nodes.is_empty() {
-        return Ok(ExitCode::SUCCESS);
-    }
-    eprintln!("tidepool: {} did not answer: what they hold may still be there", nodes.join(", "));
-    Ok(ExitCode::from(PARTIAL))
+fn report(args: &RmArgs, nodes: &[PoolNode], removals: Removals) -> Outcome {
+    let object = json!({ "copies": removals.copies, "unanswered": names(&removals.unanswered) });
+    let copies = if removals.copies == 1 { "copy" } else { "copies" };
+    print(args, &object, &format!("removed {} {copies}\n", removals.copies))?;
+    let unanswered = removals.unanswered.into_iter().collect();
+    Ok(outcome_without(&unanswered, nodes, MAY_REMAIN).unwrap_or(ExitCode::SUCCESS))
+}
+
+fn names(nodes: &[NodeName]) -> Vec<&str> {
+    nodes.iter().map(NodeName::as_str).collect()
 }
 
 fn print(args: &RmArgs, object: &Value, text: &str) -> io::Result<bool> {

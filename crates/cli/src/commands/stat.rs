@@ -1,11 +1,12 @@
 //! `tidepool stat`: how the pool, one node or one block is doing.
 
-use super::client::{ClientArgs, NOT_FOUND, Outcome, Session};
+use super::Usage;
+use super::client::{ClientArgs, NOT_FOUND, Outcome, Session, state};
 use crate::{keys, output};
 use clap::{Args, ValueEnum};
 use serde_json::{Map, Value, json};
 use std::{ffi::OsString, process::ExitCode};
-use tidepool_client::{NodeName, PoolNode};
+use tidepool_client::{NodeName, PoolNode, catalogs::NodeState};
 
 /// What to look at.
 #[derive(Debug, Args)]
@@ -33,10 +34,11 @@ enum What {
 /// Runs the command.
 pub(super) fn run(args: &StatArgs) -> Outcome {
     match (args.what, &args.name) {
-        (What::Pool, Some(name)) => Err(format!("pool takes no name: {}", name.display()).into()),
+        (What::Pool, Some(name)) => Err(Usage(format!("pool takes no name: {}", name.display())).into()),
         (What::Pool, None) => pool(args, &args.client.connect()?),
         (What::Node, name) => {
-            let name = NodeName::new(name.clone().unwrap_or_default().to_string_lossy())?;
+            let name = NodeName::new(name.clone().unwrap_or_default().to_string_lossy());
+            let name = name.map_err(|error| Usage(error.to_string()))?;
             node(args, &args.client.connect()?, &name)
         }
         (What::Block, name) => {
@@ -48,8 +50,10 @@ pub(super) fn run(args: &StatArgs) -> Outcome {
 
 fn pool(args: &StatArgs, session: &Session) -> Outcome {
     let nodes = session.expect_nodes()?;
-    let capacity: u64 = nodes.iter().map(|node| node.capacity_bytes).sum();
-    let used: u64 = nodes.iter().map(|node| node.used_bytes).sum();
+    // What a dead node had is not the pool's any more.
+    let living = || nodes.iter().filter(|node| node.state != Some(NodeState::Dead));
+    let capacity: u64 = living().map(|node| node.capacity_bytes).sum();
+    let used: u64 = living().map(|node| node.used_bytes).sum();
     if args.client.json {
         let nodes: Vec<Value> = nodes.iter().map(describe).collect();
         output::line(&json!({ "capacity_bytes": capacity, "used_bytes": used, "nodes": nodes }))?;
@@ -59,10 +63,19 @@ fn pool(args: &StatArgs, session: &Session) -> Outcome {
     for node in &nodes {
         let address = node.data_address.clone().unwrap_or_else(|| "this host only".to_owned());
         let (used, capacity) = (node.used_bytes, node.capacity_bytes);
-        text += &format!("{:<20} {:<8} {used:>14} {capacity:>14}  {address}\n", node.name.as_str(), state(node));
+        let silent = node.silent.filter(|_| node.state != Some(NodeState::Alive));
+        let silent = silent.map_or_else(String::new, |time| format!(", silent for {}s", time.as_secs()));
+        text +=
+            &format!("{:<20} {:<8} {used:>14} {capacity:>14}  {address}{silent}\n", node.name.as_str(), state(node));
     }
     text += &format!("{:<20} {:<8} {used:>14} {capacity:>14}\n", "all", "");
     output::text(&text)?;
+    for node in &nodes {
+        if let Some(rival) = &node.rival {
+            let name = &node.name;
+            eprintln!("tidepool: two live nodes are called {name}: the catalogs refuse the one at {rival}: rename one");
+        }
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -76,12 +89,9 @@ fn describe(node: &PoolNode) -> Value {
         "capacity_bytes": node.capacity_bytes,
         "used_bytes": node.used_bytes,
         "mapped": node.mapped,
+        "name_also_claimed_by": node.rival,
+        "silent_seconds": node.silent.map(|time| time.as_secs()),
     })
-}
-
-/// What the catalogs think of a node, in a word.
-fn state(node: &PoolNode) -> String {
-    node.state.map_or_else(|| "unknown".to_owned(), |state| format!("{state:?}").to_lowercase())
 }
 
 fn node(args: &StatArgs, session: &Session, name: &NodeName) -> Outcome {

@@ -14,7 +14,6 @@ use std::{
     net::{Ipv4Addr, Ipv6Addr, SocketAddr},
 };
 use tidepool_catalog::Server;
-use tidepool_node::Node;
 
 /// How to run a pool.
 #[derive(Debug, Args)]
@@ -71,7 +70,7 @@ pub(super) fn run(args: UpArgs) -> Result<(), Box<dyn Error>> {
     let address = reachable(catalog.ask(Server::address)).to_string();
     let catalogs = catalogs(&config, &address, others_are_set);
     let settings = node_config(&config.node, catalogs.clone());
-    let node = Daemon::start(config.node.metrics_listen, logs.meter(), || Node::start(settings))?;
+    let Some(node) = daemon::start_node(&config.node, settings, &logs, &signals)? else { return Ok(()) };
 
     if args.daemon.json {
         let node = daemon::node_addresses(&config.node, &node);

@@ -17,8 +17,8 @@ use crate::{
 use parking_lot::RwLock;
 use serde_json::json;
 use std::{io, net::SocketAddr, sync::Arc};
-use tidepool_catalog::Server;
-use tidepool_node::Node;
+use tidepool_catalog::{NameConflict, Server};
+use tidepool_node::{Node, announce::CatalogStatus};
 use tidepool_types::Metric;
 
 /// Why a daemon did not start. Every message names the field, and the address or mount.
@@ -40,6 +40,13 @@ pub enum StartError {
     /// The node did not start.
     #[error("{}", parts::explain_node(.0))]
     Node(#[from] tidepool_node::StartError),
+}
+
+impl StartError {
+    /// Whether the start was given up because a signal came.
+    pub const fn is_stop(&self) -> bool {
+        matches!(self, Self::Node(tidepool_node::StartError::Memory(tidepool_store::OpenError::Stopped)))
+    }
 }
 
 /// What a daemon runs.
@@ -143,7 +150,11 @@ impl Part for Server {
     }
 
     fn details(&self) -> serde_json::Value {
-        json!({ "address": self.address().to_string(), "complete": self.is_complete() })
+        let problem = |NameConflict { name, holder, rival }| {
+            format!("two live nodes are called {name}: the one at {rival} is refused for that at {holder}: rename one")
+        };
+        let problems: Vec<String> = self.name_conflicts().into_iter().map(problem).collect();
+        json!({ "address": self.address().to_string(), "complete": self.is_complete(), "problems": problems })
     }
 }
 
@@ -155,6 +166,25 @@ impl Part for Node {
     }
 
     fn details(&self) -> serde_json::Value {
-        json!({ "address": self.data_address().to_string(), "epoch": format!("{:016x}", self.epoch().0) })
+        let catalogs = self.catalogs();
+        let problem = |catalog: &CatalogStatus| {
+            let reason = catalog.problem.as_ref()?;
+            Some(format!("catalog {} does not know what this node holds: {reason}", catalog.address))
+        };
+        let problems: Vec<String> = catalogs.iter().filter_map(problem).collect();
+        let catalog = |catalog: CatalogStatus| {
+            json!({
+                "address": catalog.address,
+                "connected": catalog.connected,
+                "caught_up": catalog.healthy,
+                "reason": catalog.problem,
+            })
+        };
+        json!({
+            "address": self.data_address().to_string(),
+            "epoch": format!("{:016x}", self.epoch().0),
+            "catalogs": catalogs.into_iter().map(catalog).collect::<Vec<_>>(),
+            "problems": problems,
+        })
     }
 }

@@ -47,6 +47,10 @@ fn command(args: &[&str]) -> Command {
     command
 }
 
+pub(crate) fn code(output: &Output) -> i32 {
+    output.status.code().unwrap_or_else(|| panic!("ended by a signal: {output:?}"))
+}
+
 pub(crate) fn stdout(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
@@ -71,8 +75,13 @@ pub(crate) struct Daemon {
 impl Daemon {
     /// Starts `args` and waits until it serves.
     pub(crate) fn start(args: &[&str]) -> Self {
+        Self::start_with(args, command(&[]))
+    }
+
+    /// The same by way of `command`, which runs the program with the arguments it gets.
+    pub(crate) fn start_with(args: &[&str], mut command: Command) -> Self {
         let args = [args, &["--json", "--log-level", "warn"]].concat();
-        let mut child = command(&args).spawn().expect("the program is built");
+        let mut child = command.args(&args).stdout(Stdio::piped()).spawn().expect("the program is built");
         let mut stdout = BufReader::new(child.stdout.take().expect("a piped output"));
         let mut line = String::new();
         stdout.read_line(&mut line).expect("the program prints a line");
@@ -109,6 +118,11 @@ impl Daemon {
     pub(crate) fn run_with(&self, args: &[&str], input: &[u8]) -> Output {
         let place = ["--catalogs", self.address("catalog", "listen"), "--dir", self.address("node", "dir")];
         with_input(&[args, &place].concat(), input)
+    }
+
+    /// The process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// Sends a signal to this process, and to no other.

@@ -163,8 +163,8 @@ impl Worker {
         let removal = self.client.remove(&key).unwrap();
         self.tally.removed += u64::from(removal.removed);
         // A node that did not answer may still hold a copy; a catalog that was away may not have named a holder.
-        let sure =
-            removal.unanswered == 0 && self.client.match_prefix(&[[&key]]).is_ok_and(|m| m.complete && m.shortest == 0);
+        let sure = removal.unanswered.is_empty()
+            && self.client.match_prefix(&[[&key]]).is_ok_and(|m| m.complete && m.shortest == 0);
         if sure && self.client.get(&key).unwrap().is_none() {
             self.state[index] = Known::Absent;
         }

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 use tidepool_types::{Epoch, NodeName, Tier};
 use tidepool_wire::catalog::{self as wire, HOLDER_LEN};
 
@@ -202,6 +203,12 @@ pub struct Member {
     pub stream: u64,
     /// Whether the catalog knows all that it holds.
     pub caught_up: bool,
+    /// How long ago the catalog last heard from it.
+    pub silent: Duration,
+    /// Whether it said goodbye: what it held is gone.
+    pub left: bool,
+    /// Where another live node serves that claims the same name, and is refused because of it.
+    pub rival: Option<String>,
 }
 
 impl Member {
@@ -221,6 +228,9 @@ impl Member {
             used_bytes: info.used_bytes,
             stream: member.stream,
             caught_up: member.caught_up,
+            silent: Duration::from_millis(member.silent_millis),
+            left: member.left,
+            rival: Some(member.rival_address).filter(|address| !address.is_empty()),
         })
     }
 }

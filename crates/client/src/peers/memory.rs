@@ -14,7 +14,7 @@ use tidepool_wire::message::{Request, SlotName, Touch};
 
 /// Uses that are worth a message of their own.
 const TOUCHES_PER_MESSAGE: usize = 512;
-/// The most uses in one message.
+/// The most uses, or views let go, in one message.
 const MOST_TOUCHES: usize = 1024;
 
 /// A mapped node.
@@ -83,7 +83,7 @@ impl Memory {
         }
         let released = std::mem::take(&mut *self.released.lock());
         if !released.is_empty() {
-            self.let_go(released);
+            self.let_go(&released);
         }
     }
 
@@ -105,13 +105,14 @@ impl Memory {
     }
 
     /// Lets views go, now or once the socket has room.
-    pub(crate) fn let_go(&self, slots: Vec<SlotName>) {
-        let request = Request::Unview(slots);
-        if !self.send(&request)
+    pub(crate) fn let_go(&self, slots: &[SlotName]) {
+        let mut rest = slots.chunks(MOST_TOUCHES);
+        let unsent = |slots: &&[SlotName]| !self.send(&Request::Unview(slots.to_vec()));
+        if let Some(first) = rest.find(unsent)
             && !self.is_gone()
-            && let Request::Unview(slots) = request
         {
-            self.released.lock().extend(slots);
+            let later = [first].into_iter().chain(rest).flatten().copied();
+            self.released.lock().extend(later);
         }
     }
 

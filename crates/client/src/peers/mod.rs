@@ -59,6 +59,29 @@ impl Table {
         self.locals.iter().chain(self.remotes.values())
     }
 
+    /// Every node of this host, and those on the network that the catalogs do not hold for dead.
+    pub(crate) fn reachable(&self) -> impl Iterator<Item = &Arc<Peer>> {
+        let is_dead = |key| self.member(key).is_some_and(|member| member.node.state == NodeState::Dead);
+        let remotes = self.remotes.values().filter(move |peer| !is_dead(&peer.key));
+        self.locals.iter().chain(remotes)
+    }
+
+    /// Nodes that the catalogs hold for dead, and that may come back with what they hold: those that said goodbye hold
+    /// nothing, and those of this host are asked whatever the catalogs think.
+    pub(crate) fn lost(&self) -> Vec<NodeName> {
+        let is_here = |key: &NodeKey| self.locals.iter().any(|peer| peer.key == *key);
+        let lost = |member: &&Member| {
+            member.node.state == NodeState::Dead && !member.left && !is_here(&NodeKey::of(&member.node))
+        };
+        self.members.iter().filter(lost).map(|member| member.node.name.clone()).collect()
+    }
+
+    /// Bytes for blocks of the largest node, as the catalogs say.
+    pub(crate) fn largest(&self) -> Option<u64> {
+        let living = self.members.iter().filter(|member| member.node.state != NodeState::Dead);
+        living.map(|member| member.capacity_bytes).max()
+    }
+
     /// The node of that name that was found last.
     pub(crate) fn named(&self, name: &NodeName) -> Option<&Arc<Peer>> {
         let mut with_name = self.all().filter(|peer| peer.key.name == *name);

@@ -136,7 +136,8 @@ impl Writer<'_> {
                     reserved.full.push(job);
                 }
                 ReserveOutcome::TooLarge => {
-                    job.failure.get_or_insert(PutError::TooLarge);
+                    let largest = self.core.peers.table().largest();
+                    job.failure.get_or_insert(PutError::TooLarge { len: job.len, largest });
                 }
             }
         }

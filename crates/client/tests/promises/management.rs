@@ -45,11 +45,11 @@ fn a_block_is_removed_from_every_holder() {
     for over in BOTH {
         let client = cluster.client(over);
         client.put("key", b"bytes", &PutOptions { replicas: 3, ..PutOptions::default() }).unwrap();
-        let gone = Removal { removed: true, unanswered: 0 };
+        let gone = Removal { removed: true, unanswered: Vec::new() };
         assert_eq!(client.remove("key").unwrap(), gone);
         assert_eq!(client.get("key").unwrap(), None);
         assert!(client.describe("key").unwrap().is_empty());
-        assert_eq!(client.remove_batch(&["key", "other"]).unwrap(), [Removal::default(); 2]);
+        assert_eq!(client.remove_batch(&["key", "other"]).unwrap(), vec![Removal::default(); 2]);
     }
 }
 

@@ -31,7 +31,7 @@ fn pinned_blocks_leave_no_space_and_a_huge_block_never_fits() {
     let within = client.within(Duration::from_secs(10));
     assert!(within.put("more", &content(2, 2 << 20), &PutOptions::default()).is_ok());
     let error = client.put("huge", &content(3, 17 << 20), &PutOptions::default()).unwrap_err();
-    assert_eq!(error, PutError::TooLarge);
+    assert_eq!(error, PutError::TooLarge { len: 17 << 20, largest: Some(16 << 20) });
 }
 
 #[test]

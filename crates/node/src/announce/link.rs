@@ -29,6 +29,8 @@ struct State {
     snapshots: u64,
     /// Whether a stream has ended, or could not be opened.
     failed: bool,
+    /// Why there is no stream that puts wait for; `None` while there is one.
+    problem: Option<Problem>,
     /// When the stream last stopped being one that puts wait for, other than by giving up on it.
     left_healthy: Option<Instant>,
 }
@@ -38,6 +40,20 @@ impl State {
         if self.phase == Phase::Healthy {
             self.left_healthy = Some(Instant::now());
         }
+    }
+}
+
+/// Why a catalog does not know what the node holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Problem {
+    pub(super) reason: String,
+    /// It refuses the node because another one has its name.
+    pub(super) name_in_use: bool,
+}
+
+impl Problem {
+    pub(super) fn new(reason: impl Into<String>) -> Self {
+        Self { reason: reason.into(), name_in_use: false }
     }
 }
 
@@ -69,6 +85,7 @@ impl Link {
             gave_up: 0,
             snapshots: 0,
             failed: false,
+            problem: Some(Problem::new("not connected yet")),
             left_healthy: None,
         };
         Self { state: Mutex::new(state), changed: Condvar::new() }
@@ -84,6 +101,8 @@ impl Link {
         state.resync = false;
         state.snapshots += 1;
         state.heard = Instant::now();
+        // The reason for an earlier end is history now.
+        state.problem = Some(Problem::new("it does not have all of the snapshot yet"));
     }
 
     /// From now on puts wait for this catalog. False when the stream has ended in the meantime.
@@ -93,14 +112,18 @@ impl Link {
         if loading {
             state.phase = Phase::Healthy;
             self.changed.notify_all();
+            state.problem = None;
         }
         loading
     }
 
-    /// The stream is over or to be closed: puts no longer wait.
-    pub(super) fn take_down(&self) {
+    /// The stream is over or to be closed, and `reason` says why if it was not down before: puts no longer wait.
+    pub(super) fn take_down(&self, reason: &str) {
         let mut state = self.state.lock();
         state.leave_healthy();
+        if state.phase != Phase::Down {
+            state.problem = Some(Problem::new(reason));
+        }
         state.phase = Phase::Down;
         state.failed = true;
         state.ack = Ack::default();
@@ -127,8 +150,22 @@ impl Link {
         if resync.snapshot >= state.snapshot && state.phase != Phase::Down {
             state.resync = true;
             state.phase = Phase::Loading;
+            state.problem = Some(Problem::new(format!("it asked for a new snapshot: {}", resync.reason)));
             self.changed.notify_all();
         }
+    }
+
+    /// No stream could be opened.
+    pub(super) fn not_opened(&self, problem: Problem) {
+        let mut state = self.state.lock();
+        state.problem = Some(problem);
+        state.failed = true;
+        self.changed.notify_all();
+    }
+
+    /// Why the catalog is not one that puts wait for; `None` if it is.
+    pub(super) fn problem(&self) -> Option<Problem> {
+        self.state.lock().problem.clone()
     }
 
     /// Whether the stream is still worth sending to.
@@ -209,6 +246,7 @@ impl Link {
         if state.phase == Phase::Healthy {
             state.phase = Phase::Down;
             state.gave_up += 1;
+            state.problem = Some(Problem::new("it did not acknowledge a put in time"));
             self.changed.notify_all();
         }
     }

@@ -101,6 +101,12 @@ pub struct CatalogStatus {
     pub snapshots: u64,
     /// Times that it did not acknowledge a put in time.
     pub gave_up: u64,
+    /// Whether a stream to it is open.
+    pub connected: bool,
+    /// Why it is not healthy; `None` if it is.
+    pub problem: Option<String>,
+    /// Whether it refuses this node because another live one has its name.
+    pub name_in_use: bool,
 }
 
 /// See the module's head. Dropping it stops it, as [`Announcer::stop`] does.
@@ -199,8 +205,17 @@ impl Announcer {
     pub fn status(&self) -> Vec<CatalogStatus> {
         let status = |target: &Arc<Target>| {
             let (acknowledged, snapshots, gave_up) = target.link.numbers();
-            let (address, healthy) = (target.address.clone(), target.link.is_healthy());
-            CatalogStatus { address, healthy, acknowledged, snapshots, gave_up }
+            let problem = target.link.problem();
+            CatalogStatus {
+                address: target.address.clone(),
+                healthy: target.link.is_healthy(),
+                acknowledged,
+                snapshots,
+                gave_up,
+                connected: target.link.is_up(),
+                name_in_use: problem.as_ref().is_some_and(|problem| problem.name_in_use),
+                problem: problem.map(|problem| problem.reason),
+            }
         };
         self.targets.iter().map(status).collect()
     }

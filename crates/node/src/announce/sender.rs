@@ -1,7 +1,7 @@
 //! The thread that talks to one catalog: connects, sends a snapshot, then every change and heartbeats; and begins again
 //! whenever the stream ends.
 
-use super::link::Link;
+use super::link::{Link, Problem};
 use super::outbox::{Outbox, Stopped, page};
 use super::stream::{Stream, heartbeat};
 use super::{AnnounceConfig, NodeInfo};
@@ -63,10 +63,7 @@ impl Sender {
                     rest = FIRST_REST;
                     self.serve(stream);
                 }
-                None => {
-                    self.target.link.take_down();
-                    rest = (rest * 2).min(self.config.retry_within);
-                }
+                None => rest = (rest * 2).min(self.config.retry_within),
             }
             self.rest(rest);
         }
@@ -94,6 +91,8 @@ impl Sender {
                     reason = status.message(),
                     "a catalog takes no inventory from this node"
                 );
+                let name_in_use = status.code() == tonic::Code::AlreadyExists;
+                link.not_opened(Problem { reason: status.message().to_owned(), name_in_use });
                 None
             }
         }
@@ -114,7 +113,7 @@ impl Sender {
                 Ok(never) => match never {},
             }
         };
-        self.target.link.take_down();
+        self.target.link.take_down("it went silent, or the stream broke");
         match end {
             End::Stop => stream.part(PARTING),
             End::Broken | End::Snapshot => stream.close(),

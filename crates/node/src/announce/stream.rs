@@ -93,7 +93,12 @@ pub(super) fn heartbeat(latest: u64, echo: u64, used_bytes: u64) -> Message {
 
 /// Passes on what the catalog says until the stream ends.
 async fn listen(mut down: Streaming<InventoryDown>, link: Arc<Link>) {
-    while let Ok(Some(message)) = down.message().await {
+    let end = loop {
+        let message = match down.message().await {
+            Ok(Some(message)) => message,
+            Ok(None) => break "it closed the stream".to_owned(),
+            Err(status) => break format!("the stream ended: {}", status.message()),
+        };
         match message.message {
             Some(inventory_down::Message::Ack(ack)) => link.acknowledge(ack),
             Some(inventory_down::Message::Resync(resync)) => {
@@ -102,8 +107,8 @@ async fn listen(mut down: Streaming<InventoryDown>, link: Arc<Link>) {
             }
             None => {}
         }
-    }
-    link.take_down();
+    };
+    link.take_down(&end);
 }
 
 /// An error with its causes.

@@ -21,11 +21,14 @@ impl Matcher {
     fn new(pattern: &Pattern) -> Result<Self, Answer> {
         match pattern {
             Pattern::All => Ok(Self::All),
-            Pattern::Regex(text) => RegexBuilder::new(text)
-                .size_limit(REGEX_BYTES)
-                .build()
-                .map(Self::Regex)
-                .map_err(|error| Answer::Refuse(Reason::Invalid, format!("regular expression {text:?}: {error}"))),
+            Pattern::Regex(text) => {
+                RegexBuilder::new(text).size_limit(REGEX_BYTES).build().map(Self::Regex).map_err(|error| {
+                    // A syntax error is drawn over several lines, of which the last says what is wrong.
+                    let error = error.to_string();
+                    let problem = error.lines().last().map_or("", |line| line.trim_start_matches("error: "));
+                    Answer::Refuse(Reason::Invalid, format!("regular expression {text:?}: {problem}"))
+                })
+            }
         }
     }
 

@@ -48,16 +48,21 @@ impl<'a> Session<'a> {
     /// Serves a connection to its end.
     pub(crate) fn serve(shared: &'a Arc<Shared>, connection: Connection, local: bool, seat: &Seat) {
         add(&shared.counters.connections, 1);
-        match Self::welcome(shared, connection, local, seat) {
+        let end = match Self::welcome(shared, connection, local, seat) {
             Ok(mut session) => {
                 let end = session.run();
                 tracing::debug!(client = session.client.0, %end, "connection ended");
                 session.close();
+                end
             }
             Err(error) => {
-                add(&shared.counters.malformed, 1);
-                tracing::debug!(%error, "handshake failed");
+                tracing::debug!(%error, "no handshake");
+                error
             }
+        };
+        // Whoever hangs up or keeps silent, as one that only looks whether the port is open, has said nothing wrong.
+        if matches!(end, ConnError::Frame(_) | ConnError::Unexpected(_)) {
+            add(&shared.counters.malformed, 1);
         }
         crate::process::sub(&shared.counters.connections, 1);
     }

@@ -63,6 +63,9 @@ pub enum OpenError {
         /// The directory.
         dir: PathBuf,
     },
+    /// Whoever asked for the pool has changed their mind.
+    #[error("told to stop before the memory was ready")]
+    Stopped,
     /// The file system refused.
     #[error("{path}: {source}")]
     Io {
@@ -82,11 +85,17 @@ pub(super) struct Files {
     map_readable: OwnedFd,
     slab_readable: OwnedFd,
     slab_writable: OwnedFd,
-    map_path: PathBuf,
-    slab_path: PathBuf,
-    lock_path: PathBuf,
+    /// Before the lock: it goes last.
+    _names: Names,
     /// Held for as long as the pool lives.
     _lock: OwnedFd,
+}
+
+/// The names of a pool's files, whether they are there yet or not; dropping it removes them.
+struct Names {
+    map: PathBuf,
+    slab: PathBuf,
+    lock: PathBuf,
 }
 
 impl Files {
@@ -99,10 +108,17 @@ impl Files {
     }
 }
 
-impl Drop for Files {
+impl Names {
+    fn new(config: &PoolConfig) -> Self {
+        let path = |extension: &str| config.dir.join(format!("{}.{extension}", config.name));
+        Self { map: path("map"), slab: path("slab"), lock: path("lock") }
+    }
+}
+
+impl Drop for Names {
     fn drop(&mut self) {
         // Readers that still map the files keep their pages; only the names go. The lock goes last.
-        for path in [&self.map_path, &self.slab_path, &self.lock_path] {
+        for path in [&self.map, &self.slab, &self.lock] {
             let _ = fs::remove_file(path);
         }
     }
@@ -111,25 +127,31 @@ impl Drop for Files {
 impl Pool {
     /// Makes a pool: allocates and touches all of its memory, so that nothing can run out of it later.
     pub fn create(config: &PoolConfig) -> Result<Arc<Self>, OpenError> {
+        Self::create_while(config, &|| true)
+    }
+
+    /// The same, for as long as `go_on`, asked every few tenths of a second, says yes. Once it says no nothing is left.
+    pub fn create_while(config: &PoolConfig, go_on: &dyn Fn() -> bool) -> Result<Arc<Self>, OpenError> {
         let shape = shape_of(config)?;
         fs::create_dir_all(&config.dir).map_err(at(&config.dir))?;
         remove_leftovers(&config.dir);
-        let path = |extension: &str| config.dir.join(format!("{}.{extension}", config.name));
-        let lock_path = path("lock");
+        let lock_path = config.dir.join(format!("{}.lock", config.name));
         let lock = lock_patiently(&lock_path).map_err(at(&lock_path))?;
         let lock = lock.ok_or_else(|| OpenError::InUse { name: config.name.clone(), dir: config.dir.clone() })?;
-        let unlock = |_: &OpenError| drop(fs::remove_file(&lock_path));
-        check_space(config, shape).inspect_err(unlock)?;
-        let (map_path, slab_path) = (path("map"), path("slab"));
-        let (map_writable, map_readable) = create(&map_path, shape.map_bytes()).inspect_err(unlock)?;
-        let created = create(&slab_path, shape.slab_bytes()).inspect_err(unlock);
-        let (slab_writable, slab_readable) = created.inspect_err(|_| drop(fs::remove_file(&map_path)))?;
-        let map = Memory::map(&map_writable, true).map_err(at(&map_path))?;
-        let slab = Memory::map(&slab_writable, true).map_err(at(&slab_path))?;
-        map.populate(true, &|| true);
-        slab.populate(true, &|| true);
+        // From here on the names are ours, and go with whatever fails.
+        let names = Names::new(config);
+        check_space(config, shape)?;
+        let (map_writable, map_readable) = create(&names.map, shape.map_bytes(), go_on)?;
+        let (slab_writable, slab_readable) = create(&names.slab, shape.slab_bytes(), go_on)?;
+        let map = Memory::map(&map_writable, true).map_err(at(&names.map))?;
+        let slab = Memory::map(&slab_writable, true).map_err(at(&names.slab))?;
+        map.populate(true, go_on);
+        slab.populate(true, go_on);
+        if !go_on() {
+            return Err(OpenError::Stopped);
+        }
         shape.describe(map.words(), slab.words());
-        let files = Files { map_readable, slab_readable, slab_writable, map_path, slab_path, lock_path, _lock: lock };
+        let files = Files { map_readable, slab_readable, slab_writable, _names: names, _lock: lock };
         let (freed, changed) = (Condvar::new(), Condvar::new());
         Ok(Arc::new(Self { shape, map, slab, files, inner: Mutex::new(Inner::empty(shape)), freed, changed }))
     }
@@ -173,10 +195,13 @@ fn check_space(config: &PoolConfig, shape: Shape) -> Result<(), OpenError> {
 }
 
 /// Makes one file; returns it writable and read-only.
-fn create(path: &Path, len: u64) -> Result<(OwnedFd, OwnedFd), OpenError> {
+fn create(path: &Path, len: u64, go_on: &dyn Fn() -> bool) -> Result<(OwnedFd, OwnedFd), OpenError> {
     // The lock is ours, so whatever has this name was left by a dead owner.
     let _ = fs::remove_file(path);
-    let writable = memory::create(path, len).map_err(at(path))?;
+    let writable = memory::create(path, len, go_on).map_err(at(path))?;
+    if !go_on() {
+        return Err(OpenError::Stopped);
+    }
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     let readable = rustix::fs::open(path, flags, Mode::empty()).map_err(|error| at(path)(error.into()))?;
     Ok((writable, readable))

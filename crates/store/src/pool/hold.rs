@@ -176,6 +176,7 @@ impl Hold {
             self.pool.withdraw(&mut inner, self.slot, State::Damaged);
             inner.slots[self.slot as usize].state = SlotState::Damaged;
             inner.stats.damaged_total += 1;
+            inner.stats.damaged_bytes += self.described.len;
             self.pool.changed.notify_all();
             tracing::error!(block = %self.id(), slot = self.slot, "a block is damaged in memory and was quarantined");
         }

@@ -25,6 +25,8 @@ pub struct PoolStats {
     pub removed_total: u64,
     /// Blocks found damaged, whose space is out of use for good.
     pub damaged_total: u64,
+    /// Their bytes.
+    pub damaged_bytes: u64,
     /// Reservations refused for want of space.
     pub no_space_total: u64,
 }

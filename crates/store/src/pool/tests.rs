@@ -273,6 +273,7 @@ fn a_damaged_block_is_found_quarantined_and_never_used_again() {
     assert_eq!(get(&mut transport(&fixture.pool, false), b"bad"), Err(Failure::Miss));
     assert_eq!(get(&mut transport(&fixture.pool, true), b"good"), Ok(content(b"good", 300_000)));
     assert_eq!(fixture.pool.stats().damaged_total, 1);
+    assert!(fixture.pool.stats().damaged_bytes > 0);
     for n in 0..40u32 {
         let _ = put(&fixture.pool, &n.to_le_bytes(), &[1; 100_000]);
     }
@@ -349,6 +350,28 @@ fn a_second_owner_of_the_same_name_is_refused_and_leftovers_are_removed() {
     put(&pool, b"k", b"bytes").unwrap();
     drop(pool);
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "a clean end leaves nothing");
+}
+
+#[test]
+fn a_pool_that_is_no_longer_wanted_is_given_up_at_any_point_and_leaves_nothing() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let config = PoolConfig {
+        dir: dir.path().to_owned(),
+        name: NodeName::new("n").unwrap(),
+        epoch: Epoch(1),
+        capacity: ByteSize(130 << 20),
+        smallest_expected_block: ByteSize(1 << 20),
+    };
+    let mut patience = 0;
+    loop {
+        let asked = std::cell::Cell::new(0);
+        let go_on = || asked.replace(asked.get() + 1) < patience;
+        match Pool::create_while(&config, &go_on) {
+            Err(OpenError::Stopped) => assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "{patience}"),
+            other => break assert!(other.is_ok() && patience >= 8, "{patience}: {:?}", other.err()),
+        }
+        patience += 1;
+    }
 }
 
 #[test]
