@@ -3,8 +3,6 @@
 mod common;
 
 use common::{Client, TestNode, content, eventually, id, soon, start};
-use std::time::Duration;
-use tidepool_types::Deadline;
 use tidepool_wire::message::{Reply, Request, Reserve, ReserveItem, ReserveOutcome, ViewOutcome};
 
 fn reserve(key: &[u8], len: u64, mapped: bool) -> Request {
@@ -112,5 +110,4 @@ fn a_writer_that_dies_while_it_waits_for_space_takes_none() {
     eventually("all space is back", || free(&node));
     let mut last = node.tcp(3);
     assert!(matches!(last.reserve(b"last", all), ReserveOutcome::Taken { .. }), "and can be used");
-    assert!(matches!(last.connection.recv(Deadline::after(Duration::ZERO)), Err(_)), "nothing else was answered");
 }

@@ -86,9 +86,12 @@ fn worker_process() {
         worker.step();
     }
     println!("worker {number}: {:?}", worker.tally);
-    let Tally { puts, hits, .. } = worker.tally;
+    let Tally { puts, put_failures, hits, .. } = worker.tally;
     let worked = (role == Role::Reader || puts > 0) && (role == Role::Writer || hits > 0);
     assert!(worked, "a run that does nothing proves nothing");
+    // While one node was stopped, another one that had lost an answer was passed by for a second, because probes waited for
+    // each other: half of all puts found no node. Now whoever answers its probe is used again.
+    assert!(put_failures <= puts / 2, "puts go on while some node lives: {put_failures} failed, {puts} did not");
 }
 
 #[derive(Debug, Default)]
