@@ -9,6 +9,7 @@ use crate::peers::Peer;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -110,24 +111,54 @@ fn watch(core: &Core) {
     }
 }
 
+/// Calls on nodes, each on a thread of its own: one that does not answer must not keep another one waiting that does.
 fn probe(core: &Core) {
-    while !core.is_stopping() {
-        let table = core.peers.table();
-        let wanted: Vec<&Arc<Peer>> = table.all().filter(|peer| peer.wants_probe()).collect();
-        for group in wanted.chunks(PROBES_AT_ONCE) {
-            std::thread::scope(|scope| {
-                for &peer in group {
+    let under_way = AtomicUsize::new(0);
+    let mut turn = 0;
+    std::thread::scope(|scope| {
+        while !core.is_stopping() {
+            let table = core.peers.table();
+            let mut wanted: Vec<&Arc<Peer>> = table.all().filter(|peer| peer.wants_probe()).collect();
+            // From another one each time, so that with many of them everyone's turn comes.
+            turn = (turn + PROBES_AT_ONCE) % wanted.len().max(1);
+            wanted.rotate_left(turn);
+            for peer in wanted {
+                if under_way.load(Ordering::Acquire) >= PROBES_AT_ONCE {
+                    break;
+                }
+                if peer.start_probe() {
+                    under_way.fetch_add(1, Ordering::AcqRel);
+                    let (peer, under_way) = (UnderProbe(Arc::clone(peer)), Counted(&under_way));
                     let probe = move || {
-                        if !peer.probe() {
-                            core.peers.forget(peer);
+                        let _counted = under_way;
+                        if !peer.0.probe() {
+                            core.peers.forget(&peer.0);
                         }
                     };
                     // Without a thread the node is called on in the next round.
                     let _ = std::thread::Builder::new().spawn_scoped(scope, probe);
                 }
-            });
+            }
+            core.context.probe.wait(PROBE);
         }
-        core.context.probe.wait(PROBE);
+    });
+}
+
+/// A probe under way; another one of the same node may start when this is dropped.
+struct UnderProbe(Arc<Peer>);
+
+impl Drop for UnderProbe {
+    fn drop(&mut self) {
+        self.0.end_probe();
+    }
+}
+
+/// One of the probes under way, until dropped.
+struct Counted<'a>(&'a AtomicUsize);
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

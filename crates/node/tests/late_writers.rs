@@ -12,7 +12,7 @@ use std::sync::Arc;
 use tidepool_store::Mapping;
 use tidepool_transfer::conn::Connection;
 use tidepool_types::ClientId;
-use tidepool_wire::message::{Hello, Reply, Request, ReserveOutcome, ViewOutcome};
+use tidepool_wire::message::{Hello, Reply, Request, Reserve, ReserveItem, ReserveOutcome, ViewOutcome};
 
 const CHILD: &str = "TIDEPOOL_TEST_SOCKET";
 
@@ -36,6 +36,13 @@ fn child_process() {
                     taken = Some((slot, offset));
                 }
                 println!("{}", if outcome == ReserveOutcome::UseSocket { "use socket" } else { "taken" });
+            }
+            // Asks for space and never reads the answer.
+            "ask" => {
+                let items = vec![ReserveItem { key: b"asked".to_vec(), len: 1 << 20 }];
+                let reserve = Reserve { wait_millis: 50, mapped: true, items };
+                client.connection.send(&Request::Reserve(reserve), &[], soon()).unwrap();
+                println!("asked");
             }
             // Fills the reservation through the mapping, whatever the node thinks of the connection by now.
             "fill" => {
@@ -76,7 +83,7 @@ impl Process {
 
     fn ask(&mut self, line: &str) -> String {
         writeln!(self.child.stdin.as_mut().unwrap(), "{line}").unwrap();
-        let known = ["taken", "use socket", "filled", "true", "false", "connected"];
+        let known = ["taken", "use socket", "asked", "filled", "true", "false", "connected"];
         loop {
             let answer = self.answers.next().expect("the child answers").unwrap();
             // The test harness of the child prints lines of its own, without an end before our first answer.
@@ -106,6 +113,18 @@ fn a_killed_writer_gives_its_space_back() {
     assert_eq!(node.metric("tidepool_node_reserved"), 1);
     writer.signal(Signal::KILL);
     eventually("the reservation is gone", || node.metric("tidepool_node_reserved") == 0);
+    assert_eq!(node.metric("tidepool_node_free_bytes"), node.metric("tidepool_node_capacity_bytes"));
+}
+
+#[test]
+fn a_writer_killed_before_it_read_its_reply_gives_its_space_back() {
+    let node = start("unread");
+    let mut writer = Process::start(node.node.socket_path());
+    assert_eq!(writer.ask("ask"), "asked");
+    eventually("space is taken", || node.metric("tidepool_node_reserved") == 1);
+    writer.signal(Signal::KILL);
+    eventually("the reservation is gone", || node.metric("tidepool_node_reserved") == 0);
+    eventually("nothing is in quarantine", || node.metric("tidepool_node_quarantined_bytes") == 0);
     assert_eq!(node.metric("tidepool_node_free_bytes"), node.metric("tidepool_node_capacity_bytes"));
 }
 

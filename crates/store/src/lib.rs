@@ -5,6 +5,10 @@
 //! client's side: it finds and copies blocks without asking anybody, and [`ShmTransport`] offers that as a transport.
 //! `docs/protocol.md` has both files byte by byte. Nothing here opens a socket or knows of catalogs.
 
+// Tests inside the crate share their fixtures with those outside it, which know it by its name.
+#[cfg(test)]
+extern crate self as tidepool_store;
+
 pub mod inventory;
 
 mod heap;

@@ -1,41 +1,24 @@
 //! The two shared files, byte by byte: what `docs/protocol.md` says is what a pool writes. A change here is a change of
 //! the format, and needs a new format version.
 
-use std::sync::Arc;
-use std::time::Duration;
-use tidepool_store::{Pool, PoolConfig, Sealed};
-use tidepool_types::{BlockId, ByteSize, ClientId, Deadline, Epoch, Key, NodeName, TenantSecret};
+mod common;
+
+use common::{WRITER, create, id, put};
+use tidepool_store::Sealed;
+use tidepool_types::Epoch;
 use tidepool_wire::checksum::BlockChecksum;
 
 fn word(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap())
 }
 
-fn put(pool: &Arc<Pool>, key: &[u8], bytes: &[u8]) {
-    let key = Key::new(key).unwrap();
-    let id = BlockId::derive(&TenantSecret::DEFAULT, key);
-    let deadline = Deadline::after(Duration::from_secs(1));
-    let reservation = pool.reserve(key, id, bytes.len() as u64, ClientId(0x55), deadline, &|| true).unwrap();
-    let to = reservation.address(0, bytes.len() as u64).unwrap();
-    // SAFETY: the reservation is ours and long enough.
-    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
-    let checksums = BlockChecksum::new(id, bytes.len() as u64).range(0, bytes);
-    assert!(matches!(reservation.seal(&checksums), Ok(Sealed::New(_))));
-}
-
 #[test]
 fn the_map_and_the_slab_are_laid_out_as_documented() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
-    let config = PoolConfig {
-        dir: dir.path().to_owned(),
-        name: NodeName::new("golden").unwrap(),
-        epoch: Epoch(0x1122_3344_5566_7788),
-        capacity: ByteSize(64 << 10),
-        smallest_expected_block: ByteSize(4096),
-    };
-    let pool = Pool::create(&config).unwrap();
-    put(&pool, b"key", b"hello, pool");
-    put(&pool, b"second key", &[7; 3000]);
+    let pool = create(dir.path(), "golden", Epoch(0x1122_3344_5566_7788), 64 << 10, 4096);
+    for (key, bytes) in [(&b"key"[..], &b"hello, pool"[..]), (b"second key", &[7; 3000])] {
+        assert!(matches!(put(&pool, key, bytes), Ok(Sealed::New(_))));
+    }
     let map = std::fs::read(dir.path().join("golden.map")).unwrap();
     let slab = std::fs::read(dir.path().join("golden.slab")).unwrap();
 
@@ -50,11 +33,11 @@ fn the_map_and_the_slab_are_laid_out_as_documented() {
     assert_eq!(slab.len(), 4096 + (64 << 10));
 
     // The header of slot 0: stamp, id, offset, length, key length, writer, reserved.
-    let id = BlockId::derive(&TenantSecret::DEFAULT, Key::new(b"key").unwrap());
+    let id = id(b"key");
     let header = &map[4096..4160];
     assert_eq!(word(header, 0), 1 << 3 | 2, "generation 1, sealed");
     assert_eq!(&header[8..24], id.as_bytes());
-    assert_eq!([3, 4, 5, 6, 7].map(|n| word(header, 8 * n)), [4096, 11, 3, 0x55, 0]);
+    assert_eq!([3, 4, 5, 6, 7].map(|n| word(header, 8 * n)), [4096, 11, 3, WRITER.0, 0]);
 
     // The block, its key and its checksum.
     assert_eq!(&slab[4096..4107], b"hello, pool");

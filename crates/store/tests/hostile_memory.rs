@@ -2,15 +2,17 @@
 //! never a fault and never bytes outside the slab. (`TIDEPOOL_FUZZ_CASES` sets how many files are tried, and
 //! `TIDEPOOL_FUZZ_SEED` where to start; the seed is printed.)
 
+mod common;
+
+use common::{create, id, put};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::Duration;
-use tidepool_store::{Mapping, Pool, PoolConfig, ShmTransport};
+use tidepool_store::{Mapping, ShmTransport};
 use tidepool_transfer::copy::CopyPool;
 use tidepool_transfer::ops::{Destination, Op, ReadOp};
 use tidepool_transfer::transport::Transport;
-use tidepool_types::{BlockId, ByteSize, ClientId, Deadline, Epoch, Key, NodeName, TenantSecret};
-use tidepool_wire::checksum::BlockChecksum;
+use tidepool_types::{BlockId, Deadline, Epoch};
 
 fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
@@ -31,20 +33,8 @@ impl Numbers {
     }
 }
 
-fn id(n: u64) -> BlockId {
-    BlockId::derive(&TenantSecret::DEFAULT, Key::new(&n.to_le_bytes()).unwrap())
-}
-
-fn put(pool: &Arc<Pool>, n: u64, bytes: &[u8]) {
-    let key = n.to_le_bytes();
-    let until = Deadline::after(Duration::from_secs(1));
-    let reservation =
-        pool.reserve(Key::new(&key).unwrap(), id(n), bytes.len() as u64, ClientId(1), until, &|| true).unwrap();
-    let to = reservation.address(0, bytes.len() as u64).unwrap();
-    // SAFETY: the reservation is ours and long enough.
-    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
-    let checksums = BlockChecksum::new(id(n), bytes.len() as u64).range(0, bytes);
-    reservation.seal(&checksums).unwrap();
+fn numbered(n: u64) -> BlockId {
+    id(&n.to_le_bytes())
 }
 
 #[test]
@@ -53,15 +43,11 @@ fn garbage_in_headers_and_index_is_never_believed() {
     println!("seed {seed}");
     let mut numbers = Numbers(seed);
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
-    let config = PoolConfig {
-        dir: dir.path().to_owned(),
-        name: NodeName::new("fuzz").unwrap(),
-        epoch: Epoch(3),
-        capacity: ByteSize(256 << 10),
-        smallest_expected_block: ByteSize(4096),
-    };
-    let pool = Pool::create(&config).unwrap();
-    (0..20).for_each(|n| put(&pool, n, &vec![n as u8; 1000 * (n as usize + 1)]));
+    let pool = create(dir.path(), "fuzz", Epoch(3), 256 << 10, 4096);
+    for n in 0..20u64 {
+        let bytes = vec![n as u8; 1000 * (n as usize + 1)];
+        assert!(put(&pool, &n.to_le_bytes(), &bytes).is_ok());
+    }
     let map = std::fs::OpenOptions::new().write(true).open(dir.path().join("fuzz.map")).unwrap();
     let good = std::fs::read(dir.path().join("fuzz.map")).unwrap();
     let [map_fd, slab_fd] = pool.readable().map(|fd| fd.try_clone_to_owned().unwrap());
@@ -81,8 +67,9 @@ fn garbage_in_headers_and_index_is_never_believed() {
             map.write_at(&new.to_le_bytes(), at).unwrap();
         }
         let destination = || Destination::Allocate;
-        let read =
-            |n| Op::Read(ReadOp { token: n, id: id(n), copy: None, offset: 0, len: None, destination: destination() });
+        let read = |n| {
+            Op::Read(ReadOp { token: n, id: numbered(n), copy: None, offset: 0, len: None, destination: destination() })
+        };
         reader.submit((0..24).map(read).collect(), Deadline::after(Duration::from_secs(5)));
         let mut done = Vec::new();
         reader.poll(&mut done, Deadline::after(Duration::from_secs(5)));
@@ -119,7 +106,7 @@ fn garbage_in_control_pages_is_refused() {
         let open = |path| std::fs::File::open(path).unwrap().into();
         let (map, slab) = (open(&map_path), open(&slab_path));
         if let Ok(mapping) = Mapping::open(&map, &slab, None) {
-            assert!((0..50).all(|n| mapping.find(&id(n)).is_none()), "random bytes hold no block");
+            assert!((0..50).all(|n| mapping.find(&numbered(n)).is_none()), "random bytes hold no block");
         }
     }
 }

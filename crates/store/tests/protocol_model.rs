@@ -15,7 +15,10 @@ use loom::thread;
 use protocol::{Described, Index, LINE_WORDS, State, load_sealed, publish, retire, stamp, unchanged};
 use sync::{AtomicU64, Ordering};
 
-/// One bucket, two slots, and two words of data.
+/// Tags that no block of the models has.
+const FILLER: u64 = 1000;
+
+/// One bucket or more, two slots, and two words of data.
 struct Memory {
     index: Vec<AtomicU64>,
     headers: Vec<AtomicU64>,
@@ -24,8 +27,19 @@ struct Memory {
 
 impl Memory {
     fn new() -> Self {
+        Self::with_buckets(1)
+    }
+
+    fn with_buckets(buckets: usize) -> Self {
         let words = |count| (0..count).map(|_| AtomicU64::new(0)).collect::<Vec<_>>();
-        Self { index: words(LINE_WORDS), headers: words(2 * LINE_WORDS), data: words(2) }
+        Self { index: words(buckets * LINE_WORDS), headers: words(2 * LINE_WORDS), data: words(2) }
+    }
+
+    /// Two buckets, of which the one where small ids are at home is full of blocks that nobody asks for.
+    fn with_full_home() -> Self {
+        let memory = Self::with_buckets(2);
+        (0..7).for_each(|n| assert!(Index(&memory.index).insert([0, FILLER + n], n as u32)));
+        memory
     }
 
     fn header(&self, slot: u32) -> &[AtomicU64] {
@@ -101,5 +115,54 @@ fn a_block_that_stays_is_always_found() {
         assert!(Index(&memory.index).insert([2, 2], 1));
         Index(&memory.index).remove([2, 2], 1);
         assert_eq!(reader.join().unwrap(), Some([1, 1]));
+    });
+}
+
+/// Another thread gets block 1 while `meanwhile` runs.
+fn get_while(memory: Memory, meanwhile: impl FnOnce(&Memory)) -> Option<[u64; 2]> {
+    let memory = Arc::new(memory);
+    let reader = {
+        let memory = Arc::clone(&memory);
+        thread::spawn(move || memory.get(1))
+    };
+    meanwhile(&memory);
+    let got = reader.join().unwrap();
+    assert_eq!(memory.get(1), Some([1, 1]), "and afterwards it is found");
+    got
+}
+
+#[test]
+fn a_block_that_passed_a_full_bucket_by_is_found_whole_or_not_at_all_while_it_is_put() {
+    loom::model(|| {
+        let got = get_while(Memory::with_full_home(), |memory| memory.put(0, 1, 1));
+        assert!(got.is_none_or(|copied| copied == [1, 1]));
+    });
+}
+
+#[test]
+fn a_block_that_passed_a_full_bucket_by_is_always_found_while_others_pass_it_by_too() {
+    // The count of a bucket goes up and down while the reader relies on its not being zero.
+    loom::model(|| {
+        let memory = Memory::with_full_home();
+        memory.put(0, 1, 1);
+        let got = get_while(memory, |memory| {
+            assert!(Index(&memory.index).insert([2, 2], 1));
+            Index(&memory.index).remove([2, 2], 1);
+        });
+        assert_eq!(got, Some([1, 1]));
+    });
+}
+
+#[test]
+fn a_block_that_passed_a_full_bucket_by_is_always_found_while_that_bucket_empties_and_fills() {
+    // A place becomes free in the full bucket and is taken by another block: the one that lies further on stays found.
+    loom::model(|| {
+        let memory = Memory::with_full_home();
+        memory.put(0, 1, 1);
+        let got = get_while(memory, |memory| {
+            Index(&memory.index).remove([0, FILLER + 3], 3);
+            assert!(Index(&memory.index).insert([2, 2], 1));
+        });
+        assert_eq!(got, Some([1, 1]));
     });
 }

@@ -56,19 +56,26 @@ pub(crate) struct Cluster {
     pub(crate) addresses: Vec<String>,
     dirs: Vec<tempfile::TempDir>,
     capacity: String,
+    /// Further arguments of the catalogs.
+    limits: &'static [&'static str],
 }
 
 impl Cluster {
     /// Starts two catalogs and `nodes` nodes of `capacity`, each in a directory of its own.
     pub(crate) fn start(nodes: usize, capacity: &str) -> Self {
-        let catalogs: Vec<Option<Process>> = (0..2).map(|_| Some(start_catalog("127.0.0.1:0"))).collect();
+        Self::start_with(nodes, capacity, &[])
+    }
+
+    /// The same, with `limits` as further arguments of the catalogs.
+    pub(crate) fn start_with(nodes: usize, capacity: &str, limits: &'static [&'static str]) -> Self {
+        let catalogs: Vec<Option<Process>> = (0..2).map(|_| Some(start_catalog("127.0.0.1:0", limits))).collect();
         let address = |catalog: &Option<Process>| {
             let ready = &catalog.as_ref().expect("just started").ready;
             ready["catalog"]["listen"].as_str().expect("an address").to_owned()
         };
         let addresses = catalogs.iter().map(address).collect();
         let dirs = (0..nodes).map(|_| tempfile::tempdir_in("/dev/shm").expect("a directory")).collect();
-        let mut cluster = Self { nodes: Vec::new(), catalogs, addresses, dirs, capacity: capacity.to_owned() };
+        let mut cluster = Self { nodes: Vec::new(), catalogs, addresses, dirs, capacity: capacity.to_owned(), limits };
         for node in 0..nodes {
             let process = cluster.start_node(node);
             cluster.nodes.push(Some(process));
@@ -88,7 +95,7 @@ impl Cluster {
 
     /// Starts catalog number `catalog` again, where it was.
     pub(crate) fn restart_catalog(&mut self, catalog: usize) {
-        self.catalogs[catalog] = Some(start_catalog(&self.addresses[catalog]));
+        self.catalogs[catalog] = Some(start_catalog(&self.addresses[catalog], self.limits));
     }
 
     /// The directory of node number `node`: clients that are given it are on its host.
@@ -121,8 +128,8 @@ impl Cluster {
     }
 }
 
-fn start_catalog(listen: &str) -> Process {
-    Process::start(&["catalog", "--listen", listen, "--metrics-listen", "127.0.0.1:0"])
+fn start_catalog(listen: &str, limits: &[&str]) -> Process {
+    Process::start(&[&["catalog", "--listen", listen, "--metrics-listen", "127.0.0.1:0"], limits].concat())
 }
 
 /// A client with nodes of its own host in `dir`, or none.
@@ -151,6 +158,17 @@ pub(crate) fn seed() -> u64 {
     let seed = std::env::var("TIDEPOOL_TEST_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(20_261_115);
     println!("seed {seed}");
     seed
+}
+
+/// SplitMix64: the same numbers from the same seed.
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb) % bound
+    }
 }
 
 /// Bytes that follow from the key alone, so that any process can check any block.

@@ -4,7 +4,10 @@
 //!
 //! `TIDEPOOL_TEST_SEED` chooses another run; the seed is printed.
 
+mod aftermath;
+mod clients_die_and_stop;
 mod cluster;
 mod killing_and_stopping;
 mod model;
+mod short_deadlines;
 mod worker;

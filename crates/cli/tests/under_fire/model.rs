@@ -1,7 +1,8 @@
 //! Random operations from several client processes against a naive model.
 
-use super::cluster::{Cluster, eventually, seed};
-use super::worker;
+use super::aftermath::{catalogs_equal_the_nodes, nothing_is_kept};
+use super::cluster::{Cluster, seed};
+use super::worker::{self, Role, Work};
 use rustix::process::Signal;
 use std::time::Duration;
 
@@ -14,7 +15,10 @@ fn workers(cluster: &Cluster, seed: u64, seconds: u64) -> Vec<std::process::Chil
     [dir(0), dir(1), None, dir(2)]
         .into_iter()
         .zip(0..)
-        .map(|(dir, number)| worker::start(number, seed, &cluster.addresses, dir, seconds))
+        .map(|(dir, number)| {
+            let work = Work { number, seed, role: Role::All, seconds, stopped_for: Duration::ZERO };
+            worker::start(&work, &cluster.addresses, dir)
+        })
         .collect()
 }
 
@@ -22,14 +26,6 @@ fn all_succeed(workers: Vec<std::process::Child>) {
     let failed: Vec<_> =
         workers.into_iter().map(|mut worker| worker.wait().unwrap()).filter(|s| !s.success()).collect();
     assert!(failed.is_empty(), "workers failed: {failed:?}");
-}
-
-fn nothing_is_held(cluster: &Cluster) {
-    for node in 0..cluster.nodes.len() {
-        for name in ["tidepool_node_reserved", "tidepool_node_holds", "tidepool_node_views"] {
-            eventually(&format!("{name} of node {node} is zero"), || cluster.metric(node, name) == 0);
-        }
-    }
 }
 
 #[test]
@@ -40,7 +36,8 @@ fn any_answer_is_right_or_a_miss_under_eviction_and_faults() {
     all_succeed(workers(&cluster, seed, SECONDS));
     let evicted: u64 = (0..3).map(|node| cluster.metric(node, "tidepool_node_evictions_total")).sum();
     assert!(evicted > 100, "there was pressure: {evicted}");
-    nothing_is_held(&cluster);
+    nothing_is_kept(&cluster);
+    catalogs_equal_the_nodes(&cluster);
 }
 
 #[test]
@@ -68,5 +65,6 @@ fn any_answer_is_right_or_a_miss_while_processes_die_stop_and_return() {
     }
     all_succeed(workers);
     cluster.wait_until_known(3);
-    nothing_is_held(&cluster);
+    nothing_is_kept(&cluster);
+    catalogs_equal_the_nodes(&cluster);
 }

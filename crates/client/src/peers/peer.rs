@@ -73,6 +73,8 @@ pub(crate) struct Peer {
     transports: Bounded<Faulty<TcpTransport>>,
     down: AtomicBool,
     suspect: AtomicBool,
+    /// Whether a probe is under way.
+    probing: AtomicBool,
     /// How often the node is still to be told that nothing is written any more through connections that were closed.
     abandoned: AtomicU32,
 }
@@ -87,6 +89,7 @@ impl Peer {
             context: Arc::clone(context),
             down: AtomicBool::new(false),
             suspect: AtomicBool::new(false),
+            probing: AtomicBool::new(false),
             abandoned: AtomicU32::new(0),
         }
     }
@@ -145,6 +148,15 @@ impl Peer {
     /// Whether a probe is wanted.
     pub(crate) fn wants_probe(&self) -> bool {
         self.is_down() || self.suspect.load(Ordering::Acquire)
+    }
+
+    /// Whether the caller may probe: nobody else does. To be ended by [`Peer::end_probe`].
+    pub(crate) fn start_probe(&self) -> bool {
+        !self.probing.swap(true, Ordering::AcqRel)
+    }
+
+    pub(crate) fn end_probe(&self) {
+        self.probing.store(false, Ordering::Release);
     }
 
     /// Finds out whether the node answers, and remembers it. False when another incarnation is in its place.

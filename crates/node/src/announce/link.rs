@@ -31,14 +31,17 @@ struct State {
     failed: bool,
     /// Why there is no stream that puts wait for; `None` while there is one.
     problem: Option<Problem>,
-    /// When the stream last stopped being one that puts wait for, other than by giving up on it.
+    /// When the probe was heard that heartbeats echo. The catalog wrote it before, and calls itself complete no longer
+    /// than the bound after that, unless a later one is echoed.
+    probed: Instant,
+    /// The same, of the stream that last stopped being one that puts wait for.
     left_healthy: Option<Instant>,
 }
 
 impl State {
     fn leave_healthy(&mut self) {
         if self.phase == Phase::Healthy {
-            self.left_healthy = Some(Instant::now());
+            self.left_healthy = Some(self.probed);
         }
     }
 }
@@ -86,6 +89,7 @@ impl Link {
             snapshots: 0,
             failed: false,
             problem: Some(Problem::new("not connected yet")),
+            probed: Instant::now(),
             left_healthy: None,
         };
         Self { state: Mutex::new(state), changed: Condvar::new() }
@@ -130,10 +134,15 @@ impl Link {
         self.changed.notify_all();
     }
 
-    /// An acknowledgement came in.
+    /// An acknowledgement came in. On a stream that is to be closed it comes too late: puts no longer wait, so its probe
+    /// must not be echoed any more.
     pub(super) fn acknowledge(&self, ack: Ack) {
         let mut state = self.state.lock();
+        if state.phase == Phase::Down {
+            return;
+        }
         state.heard = Instant::now();
+        state.probed = state.heard;
         if ack.snapshot == state.snapshot {
             state.ack = ack;
             self.changed.notify_all();
@@ -219,8 +228,8 @@ impl Link {
         }
     }
 
-    /// Waits until the catalog has acknowledged change `number`, if it is healthy. If its stream ended less than `bound`
-    /// ago, it may not know that yet and still call itself complete: then the wait is for the rest of the bound.
+    /// Waits until the catalog has acknowledged change `number`, if it is healthy. If its stream has ended and it may not
+    /// know that yet and still call itself complete, the wait is for the rest of the bound.
     pub(super) fn wait_acknowledged(&self, number: u64, until: Instant, bound: Duration) -> Waited {
         let mut state = self.state.lock();
         loop {
@@ -240,14 +249,66 @@ impl Link {
         }
     }
 
-    /// No put waits for this catalog any more; its stream will be closed.
-    pub(super) fn give_up(&self) {
+    /// The catalog has not acknowledged change `number` in time: no put waits for it any more, and its stream will be
+    /// closed.
+    pub(super) fn give_up(&self, number: u64) {
         let mut state = self.state.lock();
-        if state.phase == Phase::Healthy {
+        if state.phase == Phase::Healthy && state.ack.applied < number {
+            state.leave_healthy();
             state.phase = Phase::Down;
             state.gave_up += 1;
             state.problem = Some(Problem::new("it did not acknowledge a put in time"));
             self.changed.notify_all();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOUND: Duration = Duration::from_millis(200);
+
+    fn healthy() -> Link {
+        let link = Link::new();
+        link.begin_snapshot(1);
+        assert!(link.become_healthy());
+        link
+    }
+
+    fn ack(applied: u64, probe: u64) -> Ack {
+        Ack { applied, snapshot: 1, pages: 1, probe }
+    }
+
+    #[test]
+    fn after_giving_up_puts_wait_until_no_probe_that_was_echoed_proves_anything() {
+        // A catalog that works off a queue acknowledges with fresh probes and is late all the same. After giving up on it,
+        // puts were answered at once, while the last echo still made it complete: it said a complete no to them. Now they
+        // wait until that echo is too old.
+        let link = healthy();
+        let started = Instant::now();
+        link.acknowledge(ack(0, 1));
+        link.give_up(1);
+        let waited = link.wait_acknowledged(2, Instant::now() + 10 * BOUND, BOUND);
+        assert_eq!(waited, Waited::Done);
+        assert!(started.elapsed() >= BOUND, "answered while the catalog may be complete");
+        assert_eq!(link.numbers().2, 1);
+    }
+
+    #[test]
+    fn a_probe_that_comes_after_giving_up_is_not_echoed() {
+        let link = healthy();
+        link.acknowledge(ack(0, 1));
+        link.give_up(1);
+        link.acknowledge(ack(1, 2));
+        assert_eq!(link.probe(), 1);
+    }
+
+    #[test]
+    fn a_catalog_that_acknowledged_at_the_last_moment_is_not_given_up() {
+        let link = healthy();
+        link.acknowledge(ack(1, 1));
+        link.give_up(1);
+        assert!(link.is_healthy());
     }
 }

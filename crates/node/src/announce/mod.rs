@@ -186,7 +186,7 @@ impl Announcer {
                         catalog = target.address,
                         "no acknowledgement in time, going on without this catalog"
                     );
-                    target.link.give_up();
+                    target.link.give_up(number);
                 } else {
                     all = false;
                 }

@@ -7,6 +7,7 @@ mod write;
 use crate::guests::Seat;
 use crate::node::Shared;
 use crate::process::{Process, add};
+use read::pinned;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -32,6 +33,8 @@ pub(crate) struct Session<'a> {
     process: Option<Arc<Process>>,
     /// Reservations that this connection asked for and that are still open.
     mine: HashSet<SlotName>,
+    /// Views that the latest reply named. The client has them only once it has read that.
+    named: Vec<SlotName>,
 }
 
 /// What a handler leaves for the loop to do.
@@ -52,6 +55,7 @@ impl<'a> Session<'a> {
             Ok(mut session) => {
                 let end = session.run();
                 tracing::debug!(client = session.client.0, %end, "connection ended");
+                session.take_back_unread(&end);
                 session.close();
                 end
             }
@@ -82,7 +86,7 @@ impl<'a> Session<'a> {
         let node = shared.config.name.to_string();
         let writable = process.is_some();
         let welcome = Welcome { node, epoch: shared.pool.epoch(), memory, writable };
-        let mut session = Self { shared, connection, client, process, mine: HashSet::new() };
+        let mut session = Self { shared, connection, client, process, mine: HashSet::new(), named: Vec::new() };
         let [map, slab] = shared.pool.readable();
         let fds = [map, slab, shared.pool.writable()];
         let fds = if !memory {
@@ -116,6 +120,7 @@ impl<'a> Session<'a> {
 
     fn handle(&mut self, incoming: Incoming<Request>) -> Result<(), ConnError> {
         let Incoming { number, message, payload_len } = incoming;
+        self.named.clear();
         let started = Instant::now();
         let answer = match message {
             Ok(request) => self.dispatch(number, request, payload_len)?,
@@ -132,10 +137,12 @@ impl<'a> Session<'a> {
                     Reply::Sealed(_) => Some(&self.shared.counters.seal_latency),
                     _ => None,
                 };
+                let pinned = pinned(&reply);
                 if let Err(error) = self.connection.send_reply(number, &reply, &[], &[], until) {
-                    self.take_back(&reply);
+                    self.let_go(&pinned);
                     return Err(error);
                 }
+                self.named = pinned;
                 if let Some(latency) = latency {
                     latency.observe(started.elapsed());
                 }

@@ -97,14 +97,16 @@ impl Session<'_> {
         Answer::Reply(Reply::Views(ids.iter().map(one).collect()))
     }
 
-    /// Undoes what a reply that never arrived said: a client cannot let go of views that it does not know of.
-    pub(super) fn take_back(&self, reply: &Reply) {
-        if let (Reply::Views(views), Some(process)) = (reply, &self.process) {
-            for view in views {
-                if let ViewOutcome::Pinned { slot, .. } = view {
-                    process.drop_view(*slot);
-                }
-            }
+    /// Lets go of views whose reply the client ended its connection without reading: it cannot, not knowing of them.
+    pub(super) fn take_back_unread(&self, end: &ConnError) {
+        if !self.named.is_empty() && self.connection.socket().was_left_unread(end) {
+            self.let_go(&self.named);
+        }
+    }
+
+    pub(super) fn let_go(&self, slots: &[SlotName]) {
+        if let Some(process) = &self.process {
+            slots.iter().for_each(|slot| process.drop_view(*slot));
         }
     }
 
@@ -118,9 +120,7 @@ impl Session<'_> {
     }
 
     pub(super) fn unview(&self, slots: &[SlotName]) -> Answer {
-        if let Some(process) = &self.process {
-            slots.iter().for_each(|slot| process.drop_view(*slot));
-        }
+        self.let_go(slots);
         Answer::None
     }
 
@@ -141,4 +141,14 @@ impl Session<'_> {
         }
         Answer::None
     }
+}
+
+/// The views that a reply names.
+pub(super) fn pinned(reply: &Reply) -> Vec<SlotName> {
+    let Reply::Views(views) = reply else { return Vec::new() };
+    let slot = |view: &ViewOutcome| match view {
+        ViewOutcome::Pinned { slot, .. } => Some(*slot),
+        ViewOutcome::OverLimit | ViewOutcome::Miss => None,
+    };
+    views.iter().filter_map(slot).collect()
 }

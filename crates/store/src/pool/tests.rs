@@ -1,18 +1,21 @@
 //! What a pool promises its node, checked without sockets: the owner writes through its own mapping.
 
+#[path = "../../tests/common/mod.rs"]
+mod common;
+
 use super::*;
 use crate::inventory::Inventory as _;
 use crate::placed::Placed;
 use crate::pool::reserve::{NoRoom, Sealed};
 use crate::{Mapping, ShmTransport};
+use common::{create, id, put, reserve, soon, sums};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tidepool_transfer::copy::CopyPool;
 use tidepool_transfer::ops::{Completion, Destination, Done, Failure, Op, ReadOp};
 use tidepool_transfer::transport::Transport as _;
-use tidepool_types::{ByteSize, ClientId, Deadline, Key, NodeName, TenantSecret};
-use tidepool_wire::checksum::{BlockChecksum, Sums};
+use tidepool_types::{ByteSize, ClientId, Deadline, Key, NodeName};
 
 struct Fixture {
     _dir: tempfile::TempDir,
@@ -21,41 +24,8 @@ struct Fixture {
 
 fn pool(capacity: u64, block: u64) -> Fixture {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
-    let config = PoolConfig {
-        dir: dir.path().to_owned(),
-        name: NodeName::new("n").unwrap(),
-        epoch: Epoch(7),
-        capacity: ByteSize(capacity),
-        smallest_expected_block: ByteSize(block),
-    };
-    let pool = Pool::create(&config).unwrap();
+    let pool = create(dir.path(), "n", Epoch(7), capacity, block);
     Fixture { _dir: dir, pool }
-}
-
-fn id(key: &[u8]) -> BlockId {
-    BlockId::derive(&TenantSecret::DEFAULT, Key::new(key).unwrap())
-}
-
-fn soon() -> Deadline {
-    Deadline::after(Duration::from_millis(20))
-}
-
-fn reserve(pool: &Arc<Pool>, key: &[u8], bytes: &[u8]) -> Result<Reservation, NoRoom> {
-    let reservation =
-        pool.reserve(Key::new(key).unwrap(), id(key), bytes.len() as u64, ClientId(1), soon(), &|| true)?;
-    let target = reservation.address(0, bytes.len() as u64).unwrap();
-    // SAFETY: the reservation is ours and long enough.
-    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len()) };
-    Ok(reservation)
-}
-
-fn sums(key: &[u8], bytes: &[u8]) -> Sums {
-    BlockChecksum::new(id(key), bytes.len() as u64).range(0, bytes)
-}
-
-fn put(pool: &Arc<Pool>, key: &[u8], bytes: &[u8]) -> Result<Sealed, NoRoom> {
-    let sealed = reserve(pool, key, bytes)?.seal(&sums(key, bytes));
-    Ok(sealed.expect("the checksums fit the block"))
 }
 
 fn transport(pool: &Pool, verify: bool) -> ShmTransport {

@@ -65,6 +65,31 @@ impl Socket {
         self.is_closed() || poll(&mut fds, Some(&now)).is_err() || fds[0].revents().intersects(ended)
     }
 
+    /// Whether the peer has ended a Unix connection without reading all that was sent to it. To be asked when a receive
+    /// has ended with `end`. (A network's answer would be worth nothing: bytes may be on their way.)
+    #[must_use]
+    pub fn was_left_unread(&self, end: &ConnError) -> bool {
+        // A peer that closes its socket with bytes in it resets the connection; one that has only ended it so far still
+        // has them. It may close between the two questions, so the first is asked again.
+        let reset = |error: &std::io::Error| error.kind() == std::io::ErrorKind::ConnectionReset;
+        match end {
+            ConnError::Io(error) => reset(error),
+            ConnError::Closed => {
+                self.unread().is_ok_and(|bytes| bytes > 0)
+                    || matches!(rustix::net::sockopt::socket_error(&self.fd), Ok(Err(Errno::CONNRESET)))
+            }
+            _ => false,
+        }
+    }
+
+    /// Bytes sent that the peer has not read, with what the kernel needs to keep them.
+    fn unread(&self) -> Result<i32, Errno> {
+        // `SIOCOUTQ`, called `TIOCOUTQ` where it was invented.
+        const OUTPUT_QUEUE: rustix::ioctl::Opcode = 0x5411;
+        // SAFETY: the kernel stores one int.
+        unsafe { rustix::ioctl::ioctl(&self.fd, rustix::ioctl::Getter::<OUTPUT_QUEUE, i32>::new()) }
+    }
+
     /// An error once this side has closed the connection: what it received before must not be used either.
     pub(super) fn check_open(&self) -> Result<(), ConnError> {
         if self.is_closed() { Err(ConnError::Closed) } else { Ok(()) }

@@ -64,9 +64,14 @@ impl Asker {
     }
 
     fn found(&self, ids: &[BlockId]) -> Vec<bool> {
+        self.answer(ids).0
+    }
+
+    /// What is found, and whether the catalog says that this is all.
+    fn answer(&self, ids: &[BlockId]) -> (Vec<bool>, bool) {
         let request = LookupRequest { ids: pack_ids(ids.iter()), want: Want::Exists.into() };
         let reply = self.runtime.block_on(self.client.clone().lookup(request)).unwrap().into_inner();
-        reply.counts.iter().map(|count| *count > 0).collect()
+        (reply.counts.iter().map(|count| *count > 0).collect(), reply.complete)
     }
 
     /// Whether the catalog knows exactly what is held of the first `ids` ids.
@@ -196,6 +201,41 @@ fn under_full_churn_and_with_lines_cut_the_catalog_ends_equal_to_the_inventory()
     let asker = Asker::new(&server);
     eventually("the catalog equals the inventory", || all_healthy(&announcer) && asker.agrees(&inventory, 3000));
     assert!(announcer.status()[0].snapshots > 10);
+}
+
+#[test]
+fn a_catalog_whose_stream_breaks_never_says_a_complete_no_to_an_answered_put() {
+    let server = catalog();
+    let proxy = Proxy::new(server.address());
+    let asker = Asker::new(&server);
+    let inventory = Arc::new(MemoryInventory::new(1 << 16));
+    let announcer = announce(&inventory, vec![proxy.address.to_string()]);
+    let (mut next, mut incomplete) = (0, 0);
+    for round in 0..18 {
+        eventually("the catalog is complete", || all_healthy(&announcer) && server.is_complete());
+        match round % 3 {
+            // Both ends know, the node alone knows, nobody knows.
+            0 => proxy.cut(),
+            1 => proxy.cut_unnoticed(),
+            _ => proxy.hold(true),
+        }
+        let until = Instant::now() + Duration::from_millis(300);
+        while Instant::now() < until {
+            let block = id(next);
+            next += 1;
+            assert!(announcer.wait_announced(inventory.add(block), soon()));
+            let (found, complete) = asker.answer(&[block]);
+            assert!(found[0] || !complete, "block {block} in round {round}: a complete no");
+            incomplete += u64::from(!complete);
+            // What was held up arrives late and out of step with what happened meanwhile.
+            if round % 3 == 2 && incomplete.is_multiple_of(7) {
+                proxy.hold(false);
+            }
+        }
+        proxy.hold(false);
+    }
+    assert!(incomplete > 0, "the cuts have shown");
+    eventually("it knows all", || all_healthy(&announcer) && asker.agrees(&inventory, next));
 }
 
 #[test]

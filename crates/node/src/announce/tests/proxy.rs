@@ -15,7 +15,15 @@ pub(super) struct Proxy {
 struct Shared {
     held: AtomicBool,
     over: AtomicBool,
-    lines: parking_lot::Mutex<Vec<TcpStream>>,
+    lines: parking_lot::Mutex<Vec<Line>>,
+}
+
+/// One connection through the proxy.
+struct Line {
+    near: TcpStream,
+    far: TcpStream,
+    /// Set when the catalog's end stays open though the node's end is gone.
+    unnoticed: Arc<AtomicBool>,
 }
 
 impl Proxy {
@@ -34,9 +42,10 @@ impl Proxy {
                     return;
                 }
                 if let Ok(far) = TcpStream::connect(to) {
-                    accepting.lines.lock().push(near.try_clone().unwrap());
-                    accepting.pipe(near.try_clone().unwrap(), far.try_clone().unwrap());
-                    accepting.pipe(far, near);
+                    let unnoticed = Arc::<AtomicBool>::default();
+                    accepting.pipe(near.try_clone().unwrap(), far.try_clone().unwrap(), &unnoticed);
+                    accepting.pipe(far.try_clone().unwrap(), near.try_clone().unwrap(), &unnoticed);
+                    accepting.lines.lock().push(Line { near, far, unnoticed });
                 }
             }
         });
@@ -51,14 +60,23 @@ impl Proxy {
     /// Closes all lines.
     pub(super) fn cut(&self) {
         for line in self.shared.lines.lock().drain(..) {
-            let _ = line.shutdown(Shutdown::Both);
+            let _ = line.near.shutdown(Shutdown::Both);
+            let _ = line.far.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// Closes the node's end of all lines; at the catalog's end they stay open, and nothing comes.
+    pub(super) fn cut_unnoticed(&self) {
+        for line in &*self.shared.lines.lock() {
+            line.unnoticed.store(true, Ordering::Relaxed);
+            let _ = line.near.shutdown(Shutdown::Both);
         }
     }
 }
 
 impl Shared {
-    fn pipe(self: &Arc<Self>, mut from: TcpStream, mut to: TcpStream) {
-        let shared = self.clone();
+    fn pipe(self: &Arc<Self>, mut from: TcpStream, mut to: TcpStream, unnoticed: &Arc<AtomicBool>) {
+        let (shared, unnoticed) = (self.clone(), unnoticed.clone());
         std::thread::spawn(move || {
             let mut buffer = [0; 16 << 10];
             while let Ok(len @ 1..) = from.read(&mut buffer) {
@@ -69,8 +87,10 @@ impl Shared {
                     break;
                 }
             }
-            let _ = from.shutdown(Shutdown::Both);
-            let _ = to.shutdown(Shutdown::Both);
+            if !unnoticed.load(Ordering::Relaxed) {
+                let _ = from.shutdown(Shutdown::Both);
+                let _ = to.shutdown(Shutdown::Both);
+            }
         });
     }
 }
