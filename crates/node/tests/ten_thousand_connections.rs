@@ -35,7 +35,7 @@ fn ten_thousand_connections_leave_nothing_behind() {
     round(500);
     let (memory, fds) = (resident_kib(), descriptors());
     round(10_000);
-    assert_eq!(descriptors(), fds, "no descriptor stays behind");
+    eventually("no descriptor stays behind", || descriptors() <= fds);
     let grown = resident_kib().saturating_sub(memory);
     assert!(grown < 4 << 10, "memory grew by {grown} KiB");
     assert_eq!(node.metric("tidepool_node_reserved"), 0);
