@@ -1,7 +1,7 @@
 # One command each: what it does is in `make help`, and CI runs `make test` and nothing else.
 #
-# Only the first step of `make test` uses the network (crates, and cargo-deny where it is missing); all others are
-# --frozen: offline, with Cargo.lock as it is.
+# Only the first step of `make test` uses the network (crates, Python packages, and cargo-deny where it is missing); all
+# others are --frozen: offline, with Cargo.lock as it is.
 
 SHELL := /bin/sh
 CARGO ?= cargo
@@ -9,14 +9,15 @@ DENY_VERSION := 0.20.2
 BIN_DIR := $(or $(CARGO_TARGET_DIR),target)
 
 .DEFAULT_GOAL := help
-.PHONY: help test fetch format lint docs deny tests run bench release
+.PHONY: help test fetch format lint docs deny tests python run bench release wheel
 
 help:
 	@echo 'make test   everything CI checks: format, lints, docs, licences, all tests'
 	@echo 'make run    build, then run a small pool on this host (Ctrl-C ends it)'
+	@echo 'make wheel  build the Python wheels into dist/'
 	@echo 'make bench  build, then measure against memcpy and raw sockets; JSON in target/bench.json'
 	@echo 'make help   this list'
-	@echo 'Parts of make test: fetch format lint docs deny tests'
+	@echo 'Parts of make test: fetch format lint docs deny tests python'
 
 # In order, also under make -j: each part builds on what the one before left in the target directory.
 test:
@@ -26,10 +27,12 @@ test:
 	@$(MAKE) --no-print-directory docs
 	@$(MAKE) --no-print-directory deny
 	@$(MAKE) --no-print-directory tests
+	@$(MAKE) --no-print-directory python
 	@echo '== all checks passed'
 
 fetch:
-	@echo '== fetch: crates of Cargo.lock, and cargo-deny where it is missing'
+	@echo '== fetch: crates of Cargo.lock, Python packages for the tests, and cargo-deny where it is missing'
+	@scripts/python_env.sh dev python/requirements-dev.txt >/dev/null
 	@$(CARGO) fetch --locked
 	@$(CARGO) deny --version >/dev/null 2>&1 || $(CARGO) install --locked --version $(DENY_VERSION) cargo-deny
 
@@ -62,6 +65,13 @@ tests:
 		echo '== tests: cargo test'; \
 		$(CARGO) test --frozen --workspace; \
 	fi
+
+python:
+	@echo '== python: wheels, lints, types, tests'
+	@scripts/python_tests.sh
+
+wheel:
+	@scripts/build_wheels.sh dist
 
 # The commit is compiled in, so that a result says what it measured.
 release:

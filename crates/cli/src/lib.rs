@@ -5,8 +5,7 @@
 //! pool against what the machine can do. Nothing here knows how blocks are stored or moved.
 //!
 //! ```
-//! use std::process::ExitCode;
-//! assert_eq!(tidepool::run(["tidepool", "config", "show"]), ExitCode::SUCCESS);
+//! assert_eq!(tidepool::run(["tidepool", "config", "show"]), tidepool::Status::SUCCESS);
 //! ```
 #![deny(unsafe_code)]
 
@@ -24,23 +23,40 @@ pub mod random;
 use clap::Parser as _;
 use commands::Usage;
 use config::{ConfigError, FieldError};
-use std::{error::Error, ffi::OsString, process::ExitCode};
+use std::{error::Error, ffi::OsString, process::ExitCode, process::Termination};
+
+/// A command's exit status; docs/operations.md says what each means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Status(pub u8);
+
+impl Status {
+    /// The command did what it was asked.
+    pub const SUCCESS: Self = Self(0);
+    /// It did not, and standard error says why.
+    pub const FAILURE: Self = Self(1);
+}
+
+impl Termination for Status {
+    fn report(self) -> ExitCode {
+        ExitCode::from(self.0)
+    }
+}
 
 /// Runs the command line `args`, of which the first is the program's name. Errors go to standard error.
-pub fn run<T: Into<OsString> + Clone>(args: impl IntoIterator<Item = T>) -> ExitCode {
+pub fn run<T: Into<OsString> + Clone>(args: impl IntoIterator<Item = T>) -> Status {
     let result = match commands::Cli::try_parse_from(args) {
         Ok(cli) => cli.command.run(),
         Err(error) => {
             // Help and version are "errors" of clap's that go to standard output and succeed.
             let _ = error.print();
-            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+            return Status(u8::try_from(error.exit_code()).unwrap_or(2));
         }
     };
     match result {
         Ok(code) => code,
         Err(error) => {
             eprintln!("tidepool: {error}");
-            if is_usage(&*error) { ExitCode::from(2) } else { ExitCode::FAILURE }
+            if is_usage(&*error) { Status(2) } else { Status::FAILURE }
         }
     }
 }

@@ -91,13 +91,16 @@ impl Core {
         })
     }
 
-    /// Asks the catalogs for the members and takes over what they say. When none answers, what was known stays known.
-    pub(crate) fn refresh_members(&self, deadline: Deadline) {
+    /// Asks the catalogs for the members and takes over what they say. When none answers, what was known stays known, and
+    /// the answer is false.
+    pub(crate) fn refresh_members(&self, deadline: Deadline) -> bool {
         let answer = self.catalogs.members(deadline);
         // No member and not complete: no catalog has answered.
-        if answer.complete || !answer.members.is_empty() {
+        let answered = answer.complete || !answer.members.is_empty();
+        if answered {
             self.peers.update_members(answer.members, deadline);
         }
+        answered
     }
 
     /// The id that `key` has in the pool.

@@ -90,6 +90,13 @@ impl Client {
         nodes
     }
 
+    /// Whether a catalog answers, or a node of this host has been found.
+    #[must_use]
+    pub fn is_connected(&self) -> bool {
+        let core = self.core();
+        core.refresh_members(self.deadline()) || !core.peers.table().locals.is_empty()
+    }
+
     /// A node's numbers, under the names of its metrics.
     pub fn node_stat(&self, node: &NodeName) -> Result<Vec<(String, u64)>, NodeError> {
         let peer = self.peer_named(node)?;

@@ -2,8 +2,10 @@
 
 use super::{BenchError, serve::Sample, sides::SidePlan};
 use std::{
+    ffi::OsString,
     io::{BufRead as _, BufReader, Write as _},
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    sync::OnceLock,
     sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
     thread::JoinHandle,
     time::Duration,
@@ -25,13 +27,28 @@ pub struct Side {
     detail: String,
 }
 
+/// How this program is started, where it is not the executable of its process.
+static PROGRAM: OnceLock<Vec<OsString>> = OnceLock::new();
+
+/// Says how this program is started when another program (a Python interpreter) runs it.
+pub fn set_program(command: Vec<OsString>) {
+    // Said twice, it is the same both times.
+    let _ = PROGRAM.set(command);
+}
+
 impl Side {
     /// Starts this program as the side that `plan` describes and waits until it is ready.
     pub fn start(name: &str, plan: &SidePlan, deadline: Deadline) -> Result<Self, BenchError> {
         let io = |source| BenchError::Io { side: name.to_owned(), source };
-        let program = std::env::current_exe().map_err(io)?;
         let plan = serde_json::to_string(plan).map_err(|error| io(error.into()))?;
-        let mut command = Command::new(program);
+        let mut command = match PROGRAM.get().map(Vec::as_slice) {
+            Some([program, first @ ..]) => {
+                let mut command = Command::new(program);
+                command.args(first);
+                command
+            }
+            _ => Command::new(std::env::current_exe().map_err(io)?),
+        };
         command.args(["bench-side", &plan]);
         Self::spawn(name, &mut command, deadline)
     }

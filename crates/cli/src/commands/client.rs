@@ -1,13 +1,14 @@
 //! What the commands that talk to a pool have in common.
 
 use super::Usage;
+use crate::Status;
 use crate::{
     config::{self, ClientConfig, ClientOptions, Layer, LogOptions, Verify},
     keys,
     logs::Logs,
 };
 use clap::Args;
-use std::{collections::BTreeSet, error::Error, ffi::OsStr, path::PathBuf, process::ExitCode};
+use std::{collections::BTreeSet, error::Error, ffi::OsStr, path::PathBuf};
 use tidepool_client::{Client, NodeName, PoolNode, catalogs::NodeState};
 
 /// The exit code of a command whose block is not there.
@@ -16,7 +17,7 @@ pub(super) const NOT_FOUND: u8 = 3;
 pub(super) const PARTIAL: u8 = 4;
 
 /// How a command ends.
-pub(super) type Outcome = Result<ExitCode, Box<dyn Error>>;
+pub(super) type Outcome = Result<Status, Box<dyn Error>>;
 
 /// Options of every command that talks to a pool.
 #[derive(Debug, Args)]
@@ -68,7 +69,7 @@ pub(super) fn state(node: &PoolNode) -> &'static str {
 
 /// Says on standard error which of `nodes` have not answered, and `what` follows from that. A command that has not heard
 /// from everybody is done in part.
-pub(super) fn outcome_without(unanswered: &BTreeSet<NodeName>, nodes: &[PoolNode], what: &str) -> Option<ExitCode> {
+pub(super) fn outcome_without(unanswered: &BTreeSet<NodeName>, nodes: &[PoolNode], what: &str) -> Option<Status> {
     // Nobody has said which other hosts there are.
     let alone = nodes.iter().all(|node| node.state.is_none());
     if alone {
@@ -82,7 +83,7 @@ pub(super) fn outcome_without(unanswered: &BTreeSet<NodeName>, nodes: &[PoolNode
         let names: Vec<String> = unanswered.iter().map(name).collect();
         eprintln!("tidepool: could not ask {}: {what}", names.join(", "));
     }
-    (alone || !unanswered.is_empty()).then_some(ExitCode::from(PARTIAL))
+    (alone || !unanswered.is_empty()).then_some(Status(PARTIAL))
 }
 
 impl ClientArgs {

@@ -1,6 +1,7 @@
 //! `tidepool get`: writes a block to standard output or to a file.
 
 use super::client::{ClientArgs, NOT_FOUND, Outcome};
+use crate::Status;
 use crate::{keys, output, progress};
 use clap::Args;
 use serde_json::json;
@@ -9,7 +10,6 @@ use std::{
     fs::File,
     io::{self, Write as _},
     path::{Path, PathBuf},
-    process::ExitCode,
 };
 use tidepool_client::Client;
 
@@ -45,11 +45,11 @@ pub(super) fn run(args: &GetArgs) -> Outcome {
         output::line(&object)?;
     }
     if found.is_some() {
-        return Ok(ExitCode::SUCCESS);
+        return Ok(Status::SUCCESS);
     }
     let key = args.client.show(&key);
     eprintln!("tidepool: {key}: not found{} ({})", why(&session.client), session.place);
-    Ok(ExitCode::from(NOT_FOUND))
+    Ok(Status(NOT_FOUND))
 }
 
 /// What made it a miss, where that is not simply that the pool does not hold the block.

@@ -1,13 +1,13 @@
 //! `tidepool ls`: lists blocks, page by page as the nodes answer.
 
 use super::client::{ClientArgs, Outcome, outcome_without};
+use crate::Status;
 use crate::{keys, output};
 use clap::Args;
 use serde_json::json;
 use std::{
     collections::{BTreeSet, HashSet},
     io,
-    process::ExitCode,
 };
 use tidepool_client::{ListCursor, Listed, NodeName, Pattern};
 use tidepool_types::{BlockId, Key, TenantSecret};
@@ -46,7 +46,7 @@ pub(super) fn run(args: &LsArgs) -> Outcome {
         left -= shown.len() as u64;
         cursor = page.next;
     }
-    Ok(outcome_without(&unanswered, &nodes, "what only they hold is missing here").unwrap_or(ExitCode::SUCCESS))
+    Ok(outcome_without(&unanswered, &nodes, "what only they hold is missing here").unwrap_or(Status::SUCCESS))
 }
 
 /// Blocks already listed: one with replicas can come on several pages.

@@ -13,8 +13,9 @@ mod rm;
 mod stat;
 mod up;
 
+use crate::Status;
 use clap::{Parser, Subcommand};
-use std::{error::Error, process::ExitCode};
+use std::error::Error;
 
 /// A shared pool of LLM attention state (KV cache).
 ///
@@ -64,7 +65,7 @@ pub enum Command {
 
 impl Command {
     /// Does it. The exit code tells apart what is no error, as "not found".
-    pub fn run(self) -> Result<ExitCode, Box<dyn Error>> {
+    pub fn run(self) -> Result<Status, Box<dyn Error>> {
         let done = match self {
             Self::Put(args) => return put::run(&args),
             Self::Get(args) => return get::run(&args),
@@ -78,6 +79,6 @@ impl Command {
             Self::BenchSide(args) => Ok(args.serve()?),
             Self::Config(command) => config::run(&command),
         };
-        done.map(|()| ExitCode::SUCCESS)
+        done.map(|()| Status::SUCCESS)
     }
 }

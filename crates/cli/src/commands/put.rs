@@ -1,6 +1,7 @@
 //! `tidepool put`: stores a file, or what comes in, as one block.
 
 use super::client::{ClientArgs, Outcome, Session, state};
+use crate::Status;
 use crate::{keys, output, progress};
 use clap::Args;
 use serde_json::json;
@@ -10,7 +11,6 @@ use std::{
     fs::File,
     io::{self, Read},
     path::{Path, PathBuf},
-    process::ExitCode,
 };
 use tidepool_client::{PutOptions, catalogs::NodeState};
 use tidepool_types::{ByteSize, InvalidInput, MAX_BLOCK_LEN, NodeName, check_block_len};
@@ -59,7 +59,7 @@ pub(super) fn run(args: &PutArgs) -> Outcome {
         let copies = if stored.replicas == 1 { "1 copy".to_owned() } else { format!("{} copies", stored.replicas) };
         output::text(&format!("{what}, {copies}\n"))?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(Status::SUCCESS)
 }
 
 /// A preference for a node that is not there goes unheeded: better said, since a typo looks the same.

@@ -2,6 +2,7 @@
 
 use super::Usage;
 use super::client::{ClientArgs, NOT_FOUND, Outcome, Session, outcome_without};
+use crate::Status;
 use crate::{keys, output, progress};
 use clap::Args;
 use serde_json::{Value, json};
@@ -10,7 +11,6 @@ use std::{
     error::Error,
     ffi::OsString,
     io::{self, BufRead as _, IsTerminal as _},
-    process::ExitCode,
 };
 use tidepool_client::{NodeName, PoolNode, Removals};
 
@@ -83,7 +83,7 @@ fn remove_keys(args: &RmArgs, session: &Session, nodes: &[PoolNode], keys: &[Vec
     }
     let object = json!({ "removed": removed, "keys": objects });
     print(args, &object, &format!("removed {removed} of {}\n", keys.len()))?;
-    let all = if removed == keys.len() as u64 { ExitCode::SUCCESS } else { ExitCode::from(NOT_FOUND) };
+    let all = if removed == keys.len() as u64 { Status::SUCCESS } else { Status(NOT_FOUND) };
     Ok(outcome_without(&unanswered, nodes, MAY_REMAIN).unwrap_or(all))
 }
 
@@ -92,7 +92,7 @@ fn report(args: &RmArgs, nodes: &[PoolNode], removals: Removals) -> Outcome {
     let copies = if removals.copies == 1 { "copy" } else { "copies" };
     print(args, &object, &format!("removed {} {copies}\n", removals.copies))?;
     let unanswered = removals.unanswered.into_iter().collect();
-    Ok(outcome_without(&unanswered, nodes, MAY_REMAIN).unwrap_or(ExitCode::SUCCESS))
+    Ok(outcome_without(&unanswered, nodes, MAY_REMAIN).unwrap_or(Status::SUCCESS))
 }
 
 fn names(nodes: &[NodeName]) -> Vec<&str> {

@@ -2,10 +2,11 @@
 
 use super::Usage;
 use super::client::{ClientArgs, NOT_FOUND, Outcome, Session, state};
+use crate::Status;
 use crate::{keys, output};
 use clap::{Args, ValueEnum};
 use serde_json::{Map, Value, json};
-use std::{ffi::OsString, process::ExitCode};
+use std::ffi::OsString;
 use tidepool_client::{NodeName, PoolNode, catalogs::NodeState};
 
 /// What to look at.
@@ -57,7 +58,7 @@ fn pool(args: &StatArgs, session: &Session) -> Outcome {
     if args.client.json {
         let nodes: Vec<Value> = nodes.iter().map(describe).collect();
         output::line(&json!({ "capacity_bytes": capacity, "used_bytes": used, "nodes": nodes }))?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(Status::SUCCESS);
     }
     let mut text = format!("{:<20} {:<8} {:>14} {:>14}  {}\n", "NODE", "STATE", "USED", "CAPACITY", "ADDRESS");
     for node in &nodes {
@@ -76,7 +77,7 @@ fn pool(args: &StatArgs, session: &Session) -> Outcome {
             eprintln!("tidepool: two live nodes are called {name}: the catalogs refuse the one at {rival}: rename one");
         }
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(Status::SUCCESS)
 }
 
 fn describe(node: &PoolNode) -> Value {
@@ -103,7 +104,7 @@ fn node(args: &StatArgs, session: &Session, name: &NodeName) -> Outcome {
         let lines: Vec<String> = numbers.iter().map(|(name, value)| format!("{value:>20}  {name}\n")).collect();
         output::text(&lines.concat())?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(Status::SUCCESS)
 }
 
 fn block(args: &StatArgs, session: &Session, key: &[u8]) -> Outcome {
@@ -131,7 +132,7 @@ fn block(args: &StatArgs, session: &Session, key: &[u8]) -> Outcome {
     }
     if copies.is_empty() {
         eprintln!("tidepool: {}: not found ({})", args.client.show(key), session.place);
-        return Ok(ExitCode::from(NOT_FOUND));
+        return Ok(Status(NOT_FOUND));
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(Status::SUCCESS)
 }

@@ -1,0 +1,177 @@
+//! What calls return.
+
+use crate::errors::shown;
+use pyo3::prelude::*;
+use tidepool_client as client;
+use tidepool_client::catalogs::NodeState;
+
+/// A block that the pool holds.
+#[pyclass(module = "tidepool", frozen, get_all)]
+#[derive(Debug)]
+pub(crate) struct Stored {
+    /// Nodes known to hold it.
+    replicas: u32,
+    /// Whether this call moved its bytes; false when the pool held it already.
+    moved: bool,
+}
+
+#[pymethods]
+impl Stored {
+    fn __repr__(&self) -> String {
+        format!("Stored(replicas={}, moved={})", self.replicas, python_bool(self.moved))
+    }
+}
+
+impl From<client::Stored> for Stored {
+    fn from(stored: client::Stored) -> Self {
+        Self { replicas: stored.replicas, moved: stored.moved }
+    }
+}
+
+/// What became of a removal.
+#[pyclass(module = "tidepool", frozen, get_all)]
+#[derive(Debug)]
+pub(crate) struct Removed {
+    /// Copies that were there and are gone.
+    copies: u64,
+    /// Nodes that could not be asked: what they hold may still be there.
+    unanswered: Vec<String>,
+}
+
+#[pymethods]
+impl Removed {
+    fn __bool__(&self) -> bool {
+        self.copies > 0
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Removed(copies={}, unanswered={:?})", self.copies, self.unanswered)
+    }
+}
+
+impl From<client::Removals> for Removed {
+    fn from(removals: client::Removals) -> Self {
+        Self { copies: removals.copies, unanswered: names(&removals.unanswered) }
+    }
+}
+
+impl From<client::Removal> for Removed {
+    fn from(removal: client::Removal) -> Self {
+        Self { copies: u64::from(removal.removed), unanswered: names(&removal.unanswered) }
+    }
+}
+
+/// How much of some chains the pool can serve.
+#[pyclass(module = "tidepool", frozen, get_all)]
+#[derive(Debug)]
+pub(crate) struct Match {
+    /// Blocks from the start of each chain that can be had, without a gap.
+    runs: Vec<usize>,
+    /// The shortest run: what all chains can start from.
+    shortest: usize,
+    /// Whether longer runs are ruled out; false when no catalog that knows everything has answered.
+    complete: bool,
+}
+
+#[pymethods]
+impl Match {
+    fn __repr__(&self) -> String {
+        let complete = python_bool(self.complete);
+        format!("Match(runs={:?}, shortest={}, complete={complete})", self.runs, self.shortest)
+    }
+}
+
+impl From<client::Matches> for Match {
+    fn from(matches: client::Matches) -> Self {
+        let runs = matches.chains.iter().map(client::ChainMatch::run).collect();
+        Self { runs, shortest: matches.shortest, complete: matches.complete }
+    }
+}
+
+/// One copy of a block, as its owner describes it.
+#[pyclass(module = "tidepool", frozen, get_all)]
+#[derive(Debug)]
+pub(crate) struct Copy {
+    /// The node that holds it.
+    node: String,
+    /// Bytes of the block.
+    size: u64,
+    /// Views and sends that hold it in place.
+    views: u32,
+}
+
+#[pymethods]
+impl Copy {
+    fn __repr__(&self) -> String {
+        format!("Copy(node={:?}, size={}, views={})", self.node, self.size, self.views)
+    }
+}
+
+impl From<client::BlockCopy> for Copy {
+    fn from(copy: client::BlockCopy) -> Self {
+        Self { node: copy.node.to_string(), size: copy.len, views: copy.views }
+    }
+}
+
+/// A node of the pool.
+#[pyclass(module = "tidepool", frozen, get_all)]
+#[derive(Debug)]
+pub(crate) struct NodeInfo {
+    /// Its name.
+    name: String,
+    /// Where it serves other hosts, `host:port`; None when it is known from its socket only.
+    address: Option<String>,
+    /// What the catalogs think of it: "alive", "suspect" or "dead"; None when they do not know it.
+    state: Option<&'static str>,
+    /// Bytes that it has for blocks.
+    capacity: u64,
+    /// Bytes of these in use.
+    used: u64,
+    /// Whether this process reads it through shared memory.
+    mapped: bool,
+}
+
+#[pymethods]
+impl NodeInfo {
+    fn __repr__(&self) -> String {
+        let state = self.state.map_or("None".to_owned(), |state| format!("{state:?}"));
+        let Self { name, capacity, used, mapped, .. } = self;
+        format!(
+            "NodeInfo(name={name:?}, state={state}, capacity={capacity}, used={used}, mapped={})",
+            python_bool(*mapped)
+        )
+    }
+}
+
+impl From<client::PoolNode> for NodeInfo {
+    fn from(node: client::PoolNode) -> Self {
+        let state = node.state.map(|state| match state {
+            NodeState::Alive => "alive",
+            NodeState::Suspect => "suspect",
+            NodeState::Dead => "dead",
+        });
+        Self {
+            name: node.name.to_string(),
+            address: node.data_address,
+            state,
+            capacity: node.capacity_bytes,
+            used: node.used_bytes,
+            mapped: node.mapped,
+        }
+    }
+}
+
+/// A listed block: its key, its size and the nodes that hold it.
+pub(crate) type ListedBlock<'py> = (Bound<'py, PyAny>, u64, Vec<String>);
+
+pub(crate) fn listed<'py>(py: Python<'py>, entry: &client::Listed) -> ListedBlock<'py> {
+    (shown(py, &entry.key), entry.len, names(&entry.nodes))
+}
+
+fn names(nodes: &[client::NodeName]) -> Vec<String> {
+    nodes.iter().map(ToString::to_string).collect()
+}
+
+fn python_bool(value: bool) -> &'static str {
+    if value { "True" } else { "False" }
+}

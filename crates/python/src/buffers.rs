@@ -1,0 +1,141 @@
+//! The callers' memory, borrowed through the buffer protocol for the length of a call: `bytes`, `bytearray`, `memoryview`,
+//! NumPy arrays, anything whose bytes lie in one piece.
+
+use crate::errors::{raise, wrong_type};
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::{PyList, PyTuple};
+use std::ffi::c_int;
+use tidepool_client::{Buffers, Parts};
+
+/// One borrowed buffer. The exporter keeps it in place until this is dropped, which must happen with the interpreter
+/// attached.
+pub(crate) struct Buffer(Box<ffi::Py_buffer>);
+
+// SAFETY: the description of a buffer is plain data; the bytes behind it stay in place while it is borrowed. Another thread
+// that writes to a buffer during a call sees what it would see with any other reader or writer of it.
+unsafe impl Send for Buffer {}
+// SAFETY: as above.
+unsafe impl Sync for Buffer {}
+
+impl Buffer {
+    fn borrow(object: &Bound<'_, PyAny>, flags: c_int) -> PyResult<Self> {
+        let mut view = Box::new(ffi::Py_buffer::new());
+        // SAFETY: the interpreter is attached, the object is alive, and `view` is ours to be filled.
+        match unsafe { ffi::PyObject_GetBuffer(object.as_ptr(), &raw mut *view, flags) } {
+            0 => Ok(Self(view)),
+            _ => Err(PyErr::fetch(object.py())),
+        }
+    }
+
+    fn readable(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        Self::borrow(object, ffi::PyBUF_SIMPLE)
+            .map_err(|_| wrong_type("a block", "bytes or a contiguous buffer (or a list of them)", object))
+    }
+
+    fn writable(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        Self::borrow(object, ffi::PyBUF_SIMPLE | ffi::PyBUF_WRITABLE)
+            .map_err(|_| wrong_type("a destination", "a writable contiguous buffer (or a list of them)", object))
+    }
+
+    fn bytes(&self) -> &[u8] {
+        if self.0.len == 0 {
+            return &[];
+        }
+        // SAFETY: the exporter promises `len` bytes at `buf` while the buffer is borrowed.
+        unsafe { std::slice::from_raw_parts(self.0.buf.cast(), self.0.len as usize) }
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        if self.0.len == 0 {
+            return &mut [];
+        }
+        // SAFETY: as above, and it was borrowed writable.
+        unsafe { std::slice::from_raw_parts_mut(self.0.buf.cast(), self.0.len as usize) }
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        // SAFETY: filled by `PyObject_GetBuffer` and released once. Attaching is free where it is attached already.
+        Python::attach(|_| unsafe { ffi::PyBuffer_Release(&raw mut *self.0) });
+    }
+}
+
+/// What a block is made of: one buffer, or a list or tuple of them.
+pub(crate) enum Source {
+    One(Buffer),
+    Many(Vec<Buffer>),
+}
+
+impl Source {
+    pub(crate) fn parts(&self) -> Parts<'_> {
+        match self {
+            Self::One(buffer) => Parts::One(buffer.bytes()),
+            Self::Many(buffers) => Parts::Many(buffers.iter().map(Buffer::bytes).collect()),
+        }
+    }
+}
+
+impl<'a, 'py> FromPyObject<'a, 'py> for Source {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        match items(&object)? {
+            Some(items) => Ok(Self::Many(items.iter().map(Buffer::readable).collect::<PyResult<_>>()?)),
+            None => Ok(Self::One(Buffer::readable(&object)?)),
+        }
+    }
+}
+
+/// Where a block goes: one buffer, or a list or tuple of them.
+pub(crate) enum Target {
+    One(Buffer),
+    Many(Vec<Buffer>),
+}
+
+impl Target {
+    pub(crate) fn buffers(&mut self) -> Buffers<'_> {
+        match self {
+            Self::One(buffer) => Buffers::One(buffer.bytes_mut()),
+            Self::Many(buffers) => Buffers::Many(buffers.iter_mut().map(Buffer::bytes_mut).collect()),
+        }
+    }
+}
+
+impl<'a, 'py> FromPyObject<'a, 'py> for Target {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        match items(&object)? {
+            Some(items) => Ok(Self::Many(items.iter().map(Buffer::writable).collect::<PyResult<_>>()?)),
+            None => Ok(Self::One(Buffer::writable(&object)?)),
+        }
+    }
+}
+
+impl Target {
+    /// Refuses destinations that overlap: two blocks would be written into one place at once.
+    pub(crate) fn check_apart(targets: &[Self]) -> PyResult<()> {
+        let buffers = targets.iter().flat_map(|target| match target {
+            Self::One(buffer) => std::slice::from_ref(buffer),
+            Self::Many(buffers) => buffers,
+        });
+        let mut places: Vec<(usize, usize)> =
+            buffers.map(|buffer| (buffer.0.buf as usize, buffer.0.len as usize)).collect();
+        places.retain(|(_, len)| *len > 0);
+        places.sort_unstable();
+        if places.windows(2).any(|pair| pair[0].0 + pair[0].1 > pair[1].0) {
+            let message = "two destinations overlap: allowed are buffers apart from each other".to_owned();
+            return Err(raise("InvalidError", message, None));
+        }
+        Ok(())
+    }
+}
+
+fn items<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Vec<Bound<'py, PyAny>>>> {
+    if object.is_instance_of::<PyList>() || object.is_instance_of::<PyTuple>() {
+        return object.extract().map(Some);
+    }
+    Ok(None)
+}

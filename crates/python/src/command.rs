@@ -1,0 +1,14 @@
+//! The `tidepool` command, from Python.
+
+use pyo3::prelude::*;
+use std::ffi::OsString;
+
+/// Runs the command line in `sys.argv` and returns its exit status.
+#[pyfunction]
+pub(crate) fn main(py: Python<'_>) -> PyResult<u8> {
+    let sys = py.import("sys")?;
+    let arguments: Vec<String> = sys.getattr("argv")?.extract()?;
+    let python: OsString = sys.getattr("executable")?.extract()?;
+    tidepool::bench::side::set_program(vec![python, "-m".into(), "tidepool".into()]);
+    Ok(py.detach(|| tidepool::run(arguments)).0)
+}

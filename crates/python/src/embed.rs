@@ -1,0 +1,155 @@
+//! Nodes and catalogs that run inside the interpreter's process: an engine that brings its own memory, tests, notebooks.
+
+use crate::errors::{self, raise};
+use crate::fork::Local;
+use pyo3::prelude::*;
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+use tidepool_types::{ByteSize, Metric, NodeName};
+
+/// Something that runs until it is closed.
+struct Running<T>(Mutex<Option<Local<T>>>);
+
+impl<T: Send> Running<T> {
+    fn new(value: T) -> Self {
+        Self(Mutex::new(Some(Local::new(value))))
+    }
+
+    fn with<A>(&self, ask: impl FnOnce(&T) -> A) -> PyResult<A> {
+        let running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(ask(running.as_ref().ok_or_else(errors::closed)?.get()?))
+    }
+
+    fn close(&self, py: Python<'_>) {
+        let running = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        py.detach(|| drop(running));
+    }
+}
+
+fn numbers(metrics: &[Metric]) -> HashMap<String, u64> {
+    metrics.iter().map(|metric| (metric.full_name(), metric.number())).collect()
+}
+
+/// A node: memory for blocks, in this process, shared with the host's other processes.
+///
+/// It ends with :meth:`close`, at the end of a ``with`` statement, or with the process; its blocks end with it.
+#[pyclass(module = "tidepool", frozen)]
+pub(crate) struct Node {
+    running: Running<tidepool_node::Node>,
+    #[pyo3(get)]
+    name: String,
+    #[pyo3(get)]
+    address: String,
+}
+
+#[pymethods]
+impl Node {
+    /// Starts a node with ``capacity`` bytes for blocks that announces itself to ``catalogs``.
+    #[new]
+    #[pyo3(signature = (name, capacity, catalogs = vec!["127.0.0.1:7411".to_owned()], *, dir = PathBuf::from("/dev/shm/tidepool"), listen = "127.0.0.1:0".to_owned(), advertise = None, smallest_expected_block = 4096))]
+    #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python call")]
+    fn new(
+        py: Python<'_>,
+        name: &str,
+        capacity: u64,
+        catalogs: Vec<String>,
+        dir: PathBuf,
+        listen: String,
+        advertise: Option<String>,
+        smallest_expected_block: u64,
+    ) -> PyResult<Self> {
+        let node_name = NodeName::new(name).map_err(|error| errors::invalid(&error, None))?;
+        let config = tidepool_node::NodeConfig {
+            name: node_name,
+            dir,
+            capacity: ByteSize(capacity),
+            smallest_expected_block: ByteSize(smallest_expected_block),
+            data_listen: listen,
+            data_advertise: advertise.clone(),
+            catalogs,
+            ..tidepool_node::NodeConfig::small("node")
+        };
+        let node = py.detach(|| tidepool_node::Node::start(config));
+        let node = node.map_err(|error| raise("TidepoolError", format!("node {name}: {error}"), None))?;
+        let address = advertise.unwrap_or_else(|| node.data_address().to_string());
+        Ok(Self { name: name.to_owned(), address, running: Running::new(node) })
+    }
+
+    /// The node's numbers, under the names of its metrics.
+    fn metrics(&self) -> PyResult<HashMap<String, u64>> {
+        self.running.with(|node| numbers(&node.metrics()))
+    }
+
+    /// Stops the node. Its blocks are gone.
+    fn close(&self, py: Python<'_>) {
+        self.running.close(py);
+    }
+
+    fn __enter__(this: Py<Self>) -> Py<Self> {
+        this
+    }
+
+    fn __exit__(&self, py: Python<'_>, _kind: &Bound<'_, PyAny>, _value: &Bound<'_, PyAny>, _trace: &Bound<'_, PyAny>) {
+        self.close(py);
+    }
+}
+
+/// A catalog in this process: knows which node holds which block.
+#[pyclass(module = "tidepool", frozen)]
+pub(crate) struct Catalog {
+    running: Running<tidepool_catalog::Server>,
+    #[pyo3(get)]
+    address: String,
+}
+
+#[pymethods]
+impl Catalog {
+    /// Starts a catalog that listens on ``listen``.
+    #[new]
+    #[pyo3(signature = (listen = "127.0.0.1:7411", *, suspect_after = 2.0, dead_after = 5.0))]
+    fn new(py: Python<'_>, listen: &str, suspect_after: f64, dead_after: f64) -> PyResult<Self> {
+        let wrong = |error| {
+            raise(
+                "InvalidError",
+                format!("listen {listen:?}: {error}; allowed is an address and a port, like 127.0.0.1:7411"),
+                None,
+            )
+        };
+        let config = tidepool_catalog::CatalogConfig {
+            listen: listen.parse().map_err(wrong)?,
+            suspect_after: seconds("suspect_after", suspect_after)?,
+            dead_after: seconds("dead_after", dead_after)?,
+            ..Default::default()
+        };
+        let server = py.detach(|| tidepool_catalog::Server::start(config));
+        let server = server.map_err(|error| raise("TidepoolError", format!("catalog: {error}"), None))?;
+        Ok(Self { address: server.address().to_string(), running: Running::new(server) })
+    }
+
+    /// The catalog's numbers, under the names of its metrics.
+    fn metrics(&self) -> PyResult<HashMap<String, u64>> {
+        self.running.with(|server| numbers(&server.metrics()))
+    }
+
+    /// Stops the catalog. Nodes lose nothing by it.
+    fn close(&self, py: Python<'_>) {
+        self.running.close(py);
+    }
+
+    fn __enter__(this: Py<Self>) -> Py<Self> {
+        this
+    }
+
+    fn __exit__(&self, py: Python<'_>, _kind: &Bound<'_, PyAny>, _value: &Bound<'_, PyAny>, _trace: &Bound<'_, PyAny>) {
+        self.close(py);
+    }
+}
+
+/// A length of time that Python gives in seconds.
+pub(crate) fn seconds(field: &str, value: f64) -> PyResult<Duration> {
+    let message = || format!("{field} is {value}: allowed is a number of seconds above 0, like 0.5");
+    let duration = Duration::try_from_secs_f64(value).ok().filter(|duration| !duration.is_zero());
+    duration.ok_or_else(|| raise("InvalidError", message(), None))
+}

@@ -1,0 +1,33 @@
+//! The Python extension module `tidepool._native`.
+//!
+//! Thin: it turns Python values into the client's and back, and lets other Python threads run meanwhile. What the calls do
+//! is said in `tidepool_client`; what Python sees is said in the docstrings here and in the stubs beside the package.
+//!
+//! Where things are: `pool` is the class that users hold, `keys` and `buffers` take arguments apart, `answers` are what calls
+//! return, `errors` turns failures into exceptions, `fork` keeps a forked child from using its parent's threads, `embed` runs
+//! nodes and catalogs inside the interpreter, and `command` is the `tidepool` command.
+
+mod answers;
+mod buffers;
+mod command;
+mod embed;
+mod errors;
+mod fork;
+mod keys;
+mod pool;
+mod view;
+
+/// Everything that the package takes from here.
+#[pyo3::pymodule(name = "_native")]
+mod native {
+    #[pymodule_export]
+    use super::answers::{Copy, Match, NodeInfo, Removed, Stored};
+    #[pymodule_export]
+    use super::command::main;
+    #[pymodule_export]
+    use super::embed::{Catalog, Node};
+    #[pymodule_export]
+    use super::pool::Pool;
+    #[pymodule_export]
+    use super::view::View;
+}

@@ -1,0 +1,428 @@
+//! The class that users hold: a connection to a pool.
+
+use crate::answers::{Copy, ListedBlock, Match, NodeInfo, Removed, Stored, listed};
+use crate::buffers::{Source, Target};
+use crate::embed::seconds;
+use crate::errors::{self, raise};
+use crate::fork::Local;
+use crate::keys::Key;
+use crate::view::View;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList};
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{PoisonError, RwLock};
+use std::time::{Duration, Instant};
+use tidepool_client::{Client, ClientConfig, GetInto, ListCursor, NodeName, Pattern, PutItem, PutOptions, Verify};
+
+/// How often a pool that is not there yet is looked for.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// Keys fetched at a time by a listing.
+const LISTED_AT_ONCE: u32 = 4096;
+
+/// A connection to a pool. Safe to use from many threads; every call lets other Python threads run while it works.
+///
+/// >>> import tidepool
+/// >>> catalog = tidepool.Catalog("127.0.0.1:0")
+/// >>> node = tidepool.Node("example", 32 << 20, [catalog.address], dir=scratch)
+/// >>> pool = tidepool.Pool.connect([catalog.address], dir=scratch)
+/// >>> pool.put("prefix/0", b"attention")
+/// Stored(replicas=1, moved=True)
+/// >>> pool.get("prefix/0")
+/// b'attention'
+/// >>> pool.get("prefix/1") is None
+/// True
+/// >>> pool.close()
+#[pyclass(module = "tidepool", frozen)]
+pub(crate) struct Pool {
+    /// Taken out by `close`. Calls hold a clone of the client, so they never wait for each other here.
+    client: RwLock<Option<Local<Client>>>,
+}
+
+impl Pool {
+    /// The client, with the call's own time limit if it has one.
+    fn client(&self, deadline: Option<f64>) -> PyResult<Client> {
+        let client = self.client.read().unwrap_or_else(PoisonError::into_inner);
+        let client = client.as_ref().ok_or_else(errors::closed)?.get()?;
+        match deadline {
+            None => Ok(client.clone()),
+            Some(deadline) => Ok(client.within(seconds("deadline", deadline)?)),
+        }
+    }
+}
+
+#[pymethods]
+impl Pool {
+    /// Connects to the pool that ``catalogs`` know of, and to the nodes on this host.
+    ///
+    /// Waits up to ``wait`` seconds until a catalog or a node on this host answers, and raises :class:`UnreachableError` if none
+    /// does; with ``wait=None`` a pool that is not there yet is found later. ``deadline`` is the time limit of a call in seconds,
+    /// unless the call has one of its own. ``local=False`` reads over TCP even on this host; ``verify="always"`` checks the
+    /// checksums of same-host reads too.
+    #[staticmethod]
+    #[pyo3(signature = (catalogs = vec!["127.0.0.1:7411".to_owned()], *, dir = PathBuf::from("/dev/shm/tidepool"), deadline = 5.0, wait = Some(5.0), local = true, verify = "network", tcp_streams = 2, copy_threads = None))]
+    #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python call")]
+    fn connect(
+        py: Python<'_>,
+        catalogs: Vec<String>,
+        dir: PathBuf,
+        deadline: f64,
+        wait: Option<f64>,
+        local: bool,
+        verify: &str,
+        tcp_streams: usize,
+        copy_threads: Option<usize>,
+    ) -> PyResult<Self> {
+        let verify = match verify {
+            "network" => Verify::Network,
+            "always" => Verify::Always,
+            other => {
+                let message = format!("verify is {other:?}: allowed are \"network\" and \"always\"");
+                return Err(raise("InvalidError", message, None));
+            }
+        };
+        let wait = wait.map(|wait| seconds("wait", wait)).transpose()?;
+        let deadline = seconds("deadline", deadline)?;
+        let place = format!("catalogs {}, sockets in {}", catalogs.join(", "), dir.display());
+        let config = ClientConfig {
+            catalogs,
+            dir,
+            deadline,
+            local,
+            verify,
+            tcp_streams,
+            copy_threads,
+            ..ClientConfig::default()
+        };
+        let client = py.detach(|| Client::connect(config)).map_err(|error| errors::connect(&error))?;
+        if let Some(wait) = wait
+            && !py.detach(|| is_found(&client, wait))
+        {
+            let message = format!("no catalog answered within {wait:?} and no node was found on this host ({place})");
+            py.detach(|| drop(client));
+            return Err(raise("UnreachableError", message, None));
+        }
+        Ok(Self { client: RwLock::new(Some(Local::new(client))) })
+    }
+
+    /// Stores a block, made of one buffer or of a list of buffers. If the pool holds the key already that is a success, and
+    /// nothing moves.
+    #[pyo3(signature = (key, block, *, replicas = 1, prefer = None, deadline = None))]
+    fn put(
+        &self,
+        py: Python<'_>,
+        key: Key,
+        block: Source,
+        replicas: u32,
+        prefer: Option<&str>,
+        deadline: Option<f64>,
+    ) -> PyResult<Stored> {
+        let (client, options) = (self.client(deadline)?, put_options(replicas, prefer)?);
+        let stored = py.detach(|| client.put(&key, block.parts(), &options));
+        stored.map(Stored::from).map_err(|error| errors::put(&error, key.as_ref()))
+    }
+
+    /// Stores many blocks, given as a dict or as pairs of key and block. Returns one result for each, in order: a
+    /// :class:`Stored`, or the exception that :meth:`put` would have raised.
+    ///
+    /// >>> pool.put_many({"a": b"1", "b": [b"2", b"3"]})
+    /// [Stored(replicas=1, moved=True), Stored(replicas=1, moved=True)]
+    #[pyo3(signature = (blocks, *, replicas = 1, prefer = None, deadline = None))]
+    fn put_many<'py>(
+        &self,
+        py: Python<'py>,
+        blocks: &Bound<'py, PyAny>,
+        replicas: u32,
+        prefer: Option<&str>,
+        deadline: Option<f64>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let (client, options) = (self.client(deadline)?, put_options(replicas, prefer)?);
+        let pairs: Vec<(Key, Source)> = match blocks.cast::<PyDict>() {
+            Ok(blocks) => {
+                blocks.iter().map(|(key, block)| Ok((key.extract()?, block.extract()?))).collect::<PyResult<_>>()?
+            }
+            Err(_) => blocks.try_iter()?.map(|pair| pair?.extract()).collect::<PyResult<_>>()?,
+        };
+        let stored = py.detach(|| {
+            let items: Vec<_> = pairs.iter().map(|(key, block)| PutItem::new(key, block.parts())).collect();
+            client.put_batch(&items, &options)
+        });
+        let answers = stored.into_iter().zip(&pairs).map(|(stored, (key, _))| match stored {
+            Ok(stored) => Ok(Py::new(py, Stored::from(stored))?.into_any().into_bound(py)),
+            Err(error) => Ok(errors::put(&error, key.as_ref()).into_value(py).into_any().into_bound(py)),
+        });
+        PyList::new(py, answers.collect::<PyResult<Vec<_>>>()?)
+    }
+
+    /// A block's bytes, or None if the pool does not hold it. (:meth:`get_into` and :meth:`view` copy less.)
+    #[pyo3(signature = (key, *, start = None, stop = None, deadline = None))]
+    fn get<'py>(
+        &self,
+        py: Python<'py>,
+        key: Key,
+        start: Option<u64>,
+        stop: Option<u64>,
+        deadline: Option<f64>,
+    ) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let client = self.client(deadline)?;
+        let read = py.detach(|| match (start, stop) {
+            (None, None) => client.get(&key),
+            (start, Some(stop)) => client.get_range(&key, start.unwrap_or(0)..stop),
+            (Some(start), None) => {
+                Ok(client.get(&key)?.map(|mut bytes| bytes.split_off(bytes.len().min(start as usize))))
+            }
+        });
+        let bytes = read.map_err(|error| errors::get(&error, key.as_ref()))?;
+        Ok(bytes.map(|bytes| PyBytes::new(py, &bytes)))
+    }
+
+    /// Many blocks, in the order of their keys; None for what the pool does not hold.
+    #[pyo3(signature = (keys, *, deadline = None))]
+    fn get_many<'py>(
+        &self,
+        py: Python<'py>,
+        keys: Vec<Key>,
+        deadline: Option<f64>,
+    ) -> PyResult<Vec<Option<Bound<'py, PyBytes>>>> {
+        let client = self.client(deadline)?;
+        let answers = py.detach(|| client.get_batch(&keys));
+        let bytes = |(answer, key): (Result<Option<Vec<u8>>, _>, &Key)| {
+            let bytes = answer.map_err(|error| errors::get(&error, key.as_ref()))?;
+            Ok(bytes.map(|bytes| PyBytes::new(py, &bytes)))
+        };
+        answers.into_iter().zip(&keys).map(bytes).collect()
+    }
+
+    /// Reads a block, or bytes ``start`` to ``stop`` of it, into one writable buffer or a list of them. Returns how many bytes
+    /// were read, or None if the pool does not hold the block; what is in the buffers is then unspecified.
+    ///
+    /// >>> buffer = bytearray(4)
+    /// >>> _ = pool.put("into", b"abcd")
+    /// >>> pool.get_into("into", buffer), buffer
+    /// (4, bytearray(b'abcd'))
+    #[pyo3(signature = (key, into, *, start = None, stop = None, deadline = None))]
+    fn get_into(
+        &self,
+        py: Python<'_>,
+        key: Key,
+        mut into: Target,
+        start: Option<u64>,
+        stop: Option<u64>,
+        deadline: Option<f64>,
+    ) -> PyResult<Option<usize>> {
+        let client = self.client(deadline)?;
+        let range = range_of(start, stop, &key)?;
+        let answer = py.detach(|| {
+            let mut item = [GetInto { key: key.as_ref(), range, into: into.buffers() }];
+            client.get_batch_into(&mut item).pop()
+        });
+        answer.transpose().map(Option::flatten).map_err(|error| errors::get(&error, key.as_ref()))
+    }
+
+    /// Reads many blocks, each into buffers of its own that overlap with no others. Returns for each how many bytes were read,
+    /// None if the pool does not hold it, or the exception that :meth:`get_into` would have raised.
+    #[pyo3(signature = (keys, into, *, deadline = None))]
+    fn get_many_into<'py>(
+        &self,
+        py: Python<'py>,
+        keys: Vec<Key>,
+        mut into: Vec<Target>,
+        deadline: Option<f64>,
+    ) -> PyResult<Vec<Option<Bound<'py, PyAny>>>> {
+        let client = self.client(deadline)?;
+        if keys.len() != into.len() {
+            let message = format!("{} keys and {} buffers: allowed is one for each", keys.len(), into.len());
+            return Err(raise("InvalidError", message, None));
+        }
+        Target::check_apart(&into)?;
+        let answers = py.detach(|| {
+            let pairs = keys.iter().zip(&mut into);
+            let mut items: Vec<_> = pairs.map(|(key, into)| GetInto::new(key, into.buffers())).collect();
+            client.get_batch_into(&mut items)
+        });
+        let answer = |(answer, key): (Result<Option<usize>, _>, &Key)| match answer {
+            Ok(None) => Ok(None),
+            Ok(Some(bytes)) => Ok(Some(bytes.into_pyobject(py)?.into_any())),
+            Err(error) => Ok(Some(errors::get(&error, key.as_ref()).into_value(py).into_any().into_bound(py))),
+        };
+        answers.into_iter().zip(&keys).map(answer).collect()
+    }
+
+    /// A block's bytes without a copy, or None if the pool does not hold it.
+    #[pyo3(signature = (key, *, deadline = None))]
+    fn view(&self, py: Python<'_>, key: Key, deadline: Option<f64>) -> PyResult<Option<View>> {
+        let client = self.client(deadline)?;
+        let view = py.detach(|| client.view(&key)).map_err(|error| errors::get(&error, key.as_ref()))?;
+        Ok(view.map(View::new))
+    }
+
+    /// Whether the pool holds a block. Asking does not keep it alive.
+    #[pyo3(signature = (key, *, deadline = None))]
+    fn exists(&self, py: Python<'_>, key: Key, deadline: Option<f64>) -> PyResult<bool> {
+        let client = self.client(deadline)?;
+        let found =
+            py.detach(|| client.exists(&[&key])).map_err(|error| errors::invalid(&error, Some(key.as_ref())))?;
+        Ok(found.first().copied().unwrap_or(false))
+    }
+
+    /// Which of ``keys`` the pool holds, in order.
+    #[pyo3(signature = (keys, *, deadline = None))]
+    fn exists_many(&self, py: Python<'_>, keys: Vec<Key>, deadline: Option<f64>) -> PyResult<Vec<bool>> {
+        let client = self.client(deadline)?;
+        py.detach(|| client.exists(&keys)).map_err(|error| errors::invalid(&error, None))
+    }
+
+    /// For each chain of keys, how many of its first blocks the pool can serve without a gap.
+    ///
+    /// >>> _ = pool.put_many({"chain/0": b"0", "chain/1": b"1"})
+    /// >>> pool.match_prefix([["chain/0", "chain/1", "chain/2"], ["chain/0"]]).runs
+    /// [2, 1]
+    #[pyo3(signature = (chains, *, deadline = None))]
+    fn match_prefix(&self, py: Python<'_>, chains: Vec<Vec<Key>>, deadline: Option<f64>) -> PyResult<Match> {
+        let client = self.client(deadline)?;
+        let matches = py.detach(|| client.match_prefix(&chains));
+        matches.map(Match::from).map_err(|error| errors::invalid(&error, None))
+    }
+
+    /// Removes a block wherever it is. The answer is true if it was anywhere.
+    #[pyo3(signature = (key, *, deadline = None))]
+    fn remove(&self, py: Python<'_>, key: Key, deadline: Option<f64>) -> PyResult<Removed> {
+        let client = self.client(deadline)?;
+        let removal = py.detach(|| client.remove(&key));
+        removal.map(Removed::from).map_err(|error| errors::invalid(&error, Some(key.as_ref())))
+    }
+
+    /// Removes many blocks, with one answer each.
+    #[pyo3(signature = (keys, *, deadline = None))]
+    fn remove_many(&self, py: Python<'_>, keys: Vec<Key>, deadline: Option<f64>) -> PyResult<Vec<Removed>> {
+        let client = self.client(deadline)?;
+        let removals = py.detach(|| client.remove_batch(&keys)).map_err(|error| errors::invalid(&error, None))?;
+        Ok(removals.into_iter().map(Removed::from).collect())
+    }
+
+    /// Removes every block in whose key the regular expression is found.
+    #[pyo3(signature = (pattern, *, deadline = None))]
+    fn remove_matching(&self, py: Python<'_>, pattern: &str, deadline: Option<f64>) -> PyResult<Removed> {
+        let client = self.client(deadline)?;
+        let removals = py.detach(|| client.remove_matching(pattern));
+        removals.map(Removed::from).map_err(|error| errors::node(&error, None))
+    }
+
+    /// Removes every block of the pool.
+    #[pyo3(signature = (*, deadline = None))]
+    fn remove_all(&self, py: Python<'_>, deadline: Option<f64>) -> PyResult<Removed> {
+        let client = self.client(deadline)?;
+        py.detach(|| client.remove_all()).map(Removed::from).map_err(|error| errors::node(&error, None))
+    }
+
+    /// The blocks in whose keys the regular expression is found, or all: a list of (key, size, names of nodes), each key once.
+    #[pyo3(signature = (pattern = None, *, deadline = None))]
+    fn list_blocks<'py>(
+        &self,
+        py: Python<'py>,
+        pattern: Option<String>,
+        deadline: Option<f64>,
+    ) -> PyResult<Vec<ListedBlock<'py>>> {
+        let client = self.client(deadline)?;
+        let pattern = pattern.map_or(Pattern::All, Pattern::Regex);
+        let entries = py.detach(|| list_all(&client, &pattern)).map_err(|error| errors::node(&error, None))?;
+        Ok(entries.iter().map(|entry| listed(py, entry)).collect())
+    }
+
+    /// Every copy of a block that can be found. Looking does not count as a use.
+    #[pyo3(signature = (key, *, deadline = None))]
+    fn describe(&self, py: Python<'_>, key: Key, deadline: Option<f64>) -> PyResult<Vec<Copy>> {
+        let client = self.client(deadline)?;
+        let copies =
+            py.detach(|| client.describe(&key)).map_err(|error| errors::invalid(&error, Some(key.as_ref())))?;
+        Ok(copies.into_iter().map(Copy::from).collect())
+    }
+
+    /// Has a node copy a block from a node that holds it.
+    #[pyo3(signature = (key, node, *, deadline = None))]
+    fn copy_to(&self, py: Python<'_>, key: Key, node: &str, deadline: Option<f64>) -> PyResult<()> {
+        let (client, node) = (self.client(deadline)?, node_name(node)?);
+        py.detach(|| client.copy_to(&key, &node)).map_err(|error| errors::node(&error, Some(key.as_ref())))
+    }
+
+    /// Has a node copy a block, after which the copy that it came from is removed.
+    #[pyo3(signature = (key, node, *, deadline = None))]
+    fn move_to(&self, py: Python<'_>, key: Key, node: &str, deadline: Option<f64>) -> PyResult<()> {
+        let (client, node) = (self.client(deadline)?, node_name(node)?);
+        py.detach(|| client.move_to(&key, &node)).map_err(|error| errors::node(&error, Some(key.as_ref())))
+    }
+
+    /// The nodes of the pool.
+    #[pyo3(signature = (*, deadline = None))]
+    fn nodes(&self, py: Python<'_>, deadline: Option<f64>) -> PyResult<Vec<NodeInfo>> {
+        let client = self.client(deadline)?;
+        Ok(py.detach(|| client.members()).into_iter().map(NodeInfo::from).collect())
+    }
+
+    /// What this connection has counted: hits, misses, bytes and so on.
+    fn stats(&self) -> PyResult<HashMap<&'static str, u64>> {
+        Ok(self.client(None)?.stats().named().into_iter().collect())
+    }
+
+    /// Ends the connection; calls under way finish. Using the pool afterwards raises :class:`ClosedError`.
+    fn close(&self, py: Python<'_>) {
+        let client = self.client.write().unwrap_or_else(PoisonError::into_inner).take();
+        py.detach(|| drop(client));
+    }
+
+    fn __enter__(this: Py<Self>) -> Py<Self> {
+        this
+    }
+
+    fn __exit__(&self, py: Python<'_>, _kind: &Bound<'_, PyAny>, _value: &Bound<'_, PyAny>, _trace: &Bound<'_, PyAny>) {
+        self.close(py);
+    }
+}
+
+/// Waits until a catalog or a node of this host has answered.
+fn is_found(client: &Client, wait: Duration) -> bool {
+    let until = Instant::now() + wait;
+    loop {
+        if client.within(wait).is_connected() {
+            return true;
+        }
+        if Instant::now() >= until {
+            return false;
+        }
+        std::thread::sleep(LOOK_AGAIN);
+    }
+}
+
+fn list_all(client: &Client, pattern: &Pattern) -> Result<Vec<tidepool_client::Listed>, tidepool_client::NodeError> {
+    let mut entries: std::collections::BTreeMap<Vec<u8>, tidepool_client::Listed> = Default::default();
+    let mut cursor = ListCursor::default();
+    loop {
+        let page = client.list(pattern, &cursor, LISTED_AT_ONCE)?;
+        for entry in page.entries {
+            entries.entry(entry.key.clone()).or_insert(entry);
+        }
+        match page.next {
+            Some(next) => cursor = next,
+            None => return Ok(entries.into_values().collect()),
+        }
+    }
+}
+
+fn put_options(replicas: u32, prefer: Option<&str>) -> PyResult<PutOptions> {
+    Ok(PutOptions { replicas, prefer: prefer.map(node_name).transpose()? })
+}
+
+fn node_name(name: &str) -> PyResult<NodeName> {
+    NodeName::new(name).map_err(|error| errors::invalid(&error, None))
+}
+
+fn range_of(start: Option<u64>, stop: Option<u64>, key: &Key) -> PyResult<Option<std::ops::Range<u64>>> {
+    match (start, stop) {
+        (None, None) => Ok(None),
+        (start, Some(stop)) => Ok(Some(start.unwrap_or(0)..stop)),
+        (Some(start), None) => {
+            let message = format!("start is {start} and stop is not given: a range into a buffer needs both");
+            Err(raise("InvalidError", message, Some(key.as_ref())))
+        }
+    }
+}

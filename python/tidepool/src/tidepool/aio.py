@@ -1,0 +1,88 @@
+"""The pool for asyncio: every call of :class:`Pool` as a coroutine."""
+
+import asyncio
+import functools
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from tidepool._native import Pool
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def _coroutine(
+    method: Callable[Concatenate[Pool, _P], _R],
+) -> Callable[Concatenate["AsyncPool", _P], Coroutine[Any, Any, _R]]:
+    async def call(self: "AsyncPool", /, *arguments: _P.args, **settings: _P.kwargs) -> _R:
+        work = functools.partial(method, self.pool, *arguments, **settings)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    call.__name__ = method.__name__
+    call.__qualname__ = f"AsyncPool.{method.__name__}"
+    call.__doc__ = f"As :meth:`Pool.{method.__name__}`."
+    return call
+
+
+class AsyncPool:
+    """A :class:`Pool` whose calls are coroutines, run by threads of its own that hold no lock of the interpreter.
+
+    >>> async def example():
+    ...     async with await tidepool.AsyncPool.connect([catalog.address], dir=scratch) as pool:
+    ...         await pool.put("async", b"awaited")
+    ...         return await pool.get("async")
+    >>> asyncio.run(example())
+    b'awaited'
+
+    Buffers that a call reads or fills must stay as they are until it returns, also when the coroutine is cancelled: the
+    work goes on to its end.
+    """
+
+    def __init__(self, pool: Pool, threads: int = 4) -> None:
+        self.pool = pool
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="tidepool")
+
+    @classmethod
+    async def connect(cls, *arguments: Any, threads: int = 4, **settings: Any) -> "AsyncPool":
+        """As :meth:`Pool.connect`; ``threads`` calls run at once, further ones wait for their turn."""
+        connect = functools.partial(Pool.connect, *arguments, **settings)
+        return cls(await asyncio.to_thread(connect), threads)
+
+    copy_to = _coroutine(Pool.copy_to)
+    describe = _coroutine(Pool.describe)
+    exists = _coroutine(Pool.exists)
+    exists_many = _coroutine(Pool.exists_many)
+    get = _coroutine(Pool.get)
+    get_into = _coroutine(Pool.get_into)
+    get_many = _coroutine(Pool.get_many)
+    get_many_into = _coroutine(Pool.get_many_into)
+    list_blocks = _coroutine(Pool.list_blocks)
+    match_prefix = _coroutine(Pool.match_prefix)
+    move_to = _coroutine(Pool.move_to)
+    nodes = _coroutine(Pool.nodes)
+    put = _coroutine(Pool.put)
+    put_many = _coroutine(Pool.put_many)
+    remove = _coroutine(Pool.remove)
+    remove_all = _coroutine(Pool.remove_all)
+    remove_many = _coroutine(Pool.remove_many)
+    remove_matching = _coroutine(Pool.remove_matching)
+    view = _coroutine(Pool.view)
+
+    def stats(self) -> dict[str, int]:
+        """As :meth:`Pool.stats`, which waits for nothing."""
+        return self.pool.stats()
+
+    async def close(self) -> None:
+        """Ends the connection once the calls under way have finished."""
+        await asyncio.to_thread(self._close)
+
+    def _close(self) -> None:
+        self._threads.shutdown()
+        self.pool.close()
+
+    async def __aenter__(self) -> "AsyncPool":
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.close()

@@ -1,0 +1,23 @@
+#!/bin/sh
+# Prints the path of a Python environment with the packages of a requirements file, and makes it if it is not there:
+#   scripts/python_env.sh NAME REQUIREMENTS [PYTHON]
+# Environments are kept outside the checkout, one for each content of the file, and found again:
+# ${TIDEPOOL_CACHE:-~/.cache/tidepool}/NAME-HASH.
+set -eu
+name=$1 requirements=$2 python=${3:-python3}
+cache=${TIDEPOOL_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/tidepool}
+version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+hash=$( (echo "$version"; cat "$requirements") | sha256sum | cut -c1-12)
+env=$cache/$name-$hash
+if [ ! -e "$env/complete" ]; then
+    mkdir -p "$cache"
+    # Made under another name first: a half-made environment is never taken for a whole one.
+    rm -rf "$env" "$env.making.$$"
+    "$python" -m venv "$env.making.$$" >&2
+    "$env.making.$$/bin/python" -m pip install --quiet --disable-pip-version-check -r "$requirements" >&2
+    touch "$env.making.$$/complete"
+    mv "$env.making.$$" "$env"
+    # Scripts name the interpreter that they were installed for.
+    find "$env/bin" -type f -exec sed -i "1s|$env\.making\.$$|$env|" {} +
+fi
+echo "$env"

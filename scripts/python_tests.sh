@@ -1,0 +1,17 @@
+#!/bin/sh
+# Builds the Python packages (quickly, not for speed), installs them into target/python and checks them there: format and
+# lints, types, stubs against the module, tests, examples in the docstrings. Arguments go to pytest.
+set -eu
+cd "$(dirname "$0")/.."
+env=$(scripts/python_env.sh dev python/requirements-dev.txt)
+target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
+installed=$target/python
+rm -rf "$installed"
+scripts/build_wheels.sh "$target/python-wheels" dev
+"$env/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --target "$installed" "$target"/python-wheels/*.whl
+"$env/bin/ruff" format --check python
+"$env/bin/ruff" check python
+export PYTHONPATH="$installed" PATH="$installed/bin:$env/bin:$PATH"
+"$env/bin/python" -m mypy --strict -p tidepool
+"$env/bin/python" -m mypy.stubtest tidepool --mypy-config-file python/mypy.ini --allowlist python/stubtest-allowed.txt --ignore-unused-allowlist
+"$env/bin/python" -m pytest -q python/tests "$@"
