@@ -7,4 +7,5 @@ env=$(scripts/python_env.sh dev python/requirements-dev.txt)
 rm -rf "$out"
 export PATH="$env/bin:$PATH"
 (cd python/tidepool && maturin build --quiet --locked --profile "$profile" --out "$out")
+pip wheel --quiet --disable-pip-version-check --no-build-isolation --no-deps --wheel-dir "$out" python/tidepool-mooncake
 ls -1 "$out"

@@ -50,19 +50,28 @@ impl Client {
 
     /// Has `node` copy a block from a node that holds it. A copy that is there already is a success.
     pub fn copy_to(&self, key: impl AsRef<[u8]>, node: &NodeName) -> Result<(), NodeError> {
-        self.transfer(key.as_ref(), node, false)
+        self.transfer(key.as_ref(), node, None, false)
     }
 
-    /// Has `node` copy a block, after which the copy that it came from is removed.
-    pub fn move_to(&self, key: impl AsRef<[u8]>, node: &NodeName) -> Result<(), NodeError> {
-        self.transfer(key.as_ref(), node, true)
+    /// Has `node` copy a block, after which the copy that it came from is removed: `source`'s, or any.
+    pub fn move_to(&self, key: impl AsRef<[u8]>, source: Option<&NodeName>, node: &NodeName) -> Result<(), NodeError> {
+        self.transfer(key.as_ref(), node, source, true)
     }
 
-    fn transfer(&self, key: &[u8], node: &NodeName, remove_source: bool) -> Result<(), NodeError> {
+    fn transfer(
+        &self,
+        key: &[u8],
+        node: &NodeName,
+        source: Option<&NodeName>,
+        remove_source: bool,
+    ) -> Result<(), NodeError> {
         let deadline = self.deadline();
         let id = self.core().id_of(key)?;
         let target = self.peer_named(node)?;
-        let holders = self.confirmed_holders(id, deadline);
+        let mut holders = self.confirmed_holders(id, deadline);
+        if let Some(source) = source {
+            holders.retain(|holder| holder.key.name == *source);
+        }
         let mut sources = holders.iter().filter(|holder| holder.key != target.key).peekable();
         if sources.peek().is_none() {
             // Nobody else has it: it is where it should be, or nowhere.

@@ -5,14 +5,19 @@ use crate::catalogs::Catalogs;
 use crate::config::{ClientConfig, Verify};
 use crate::counters::Counters;
 use crate::peers::{Context, Peer, Peers};
+use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 use tidepool_store::{Mapping, ShmTransport};
 use tidepool_transfer::copy::CopyPool;
 use tidepool_transfer::tcp::TcpConfig;
 use tidepool_types::{BlockId, ClientId, Deadline, InvalidInput, Key, TenantSecret};
+
+/// How often calls that miss a node may have the catalogs asked.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// The heart of a client.
 pub(crate) struct Core {
@@ -23,6 +28,8 @@ pub(crate) struct Core {
     pub(crate) context: Arc<Context>,
     pub(crate) counters: Arc<Counters>,
     copies: Arc<CopyPool>,
+    /// When a call last took a fresh look around.
+    looked_again: Mutex<Option<Instant>>,
     /// Wakes the scout: something has changed on this host.
     pub(crate) scout: Bell,
     /// Wakes the watcher: there is a new socket to watch, or the client ends.
@@ -84,6 +91,7 @@ impl Core {
             copies: Arc::new(config.copy_threads.map_or_else(CopyPool::with_default_helpers, CopyPool::new)),
             context,
             counters,
+            looked_again: Mutex::default(),
             scout: Bell::default(),
             watch,
             stop: AtomicBool::new(false),
@@ -101,6 +109,18 @@ impl Core {
             self.peers.update_members(answer.members, deadline);
         }
         answered
+    }
+
+    /// Asks the catalogs for the members because a node is missing, unless that has just been done: calls that miss one all
+    /// the time must not ask all the time.
+    pub(crate) fn look_again(&self, deadline: Deadline) -> bool {
+        let mut last = self.looked_again.lock();
+        if last.is_some_and(|last| last.elapsed() < LOOK_AGAIN) {
+            return false;
+        }
+        *last = Some(Instant::now());
+        drop(last);
+        self.refresh_members(deadline)
     }
 
     /// The id that `key` has in the pool.

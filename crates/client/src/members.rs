@@ -93,8 +93,13 @@ impl Client {
     /// Whether a catalog answers, or a node of this host has been found.
     #[must_use]
     pub fn is_connected(&self) -> bool {
-        let core = self.core();
-        core.refresh_members(self.deadline()) || !core.peers.table().locals.is_empty()
+        self.catalog_answers() || !self.core().peers.table().locals.is_empty()
+    }
+
+    /// Whether a catalog answers.
+    #[must_use]
+    pub fn catalog_answers(&self) -> bool {
+        self.core().refresh_members(self.deadline())
     }
 
     /// A node's numbers, under the names of its metrics.

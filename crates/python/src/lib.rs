@@ -5,7 +5,8 @@
 //!
 //! Where things are: `pool` is the class that users hold, `keys` and `buffers` take arguments apart, `answers` are what calls
 //! return, `errors` turns failures into exceptions, `fork` keeps a forked child from using its parent's threads, `embed` runs
-//! nodes and catalogs inside the interpreter, and `command` is the `tidepool` command.
+//! nodes and catalogs inside the interpreter, `command` is the `tidepool` command, and `mooncake` is what the drop-in for
+//! `mooncake.store` builds on.
 
 mod answers;
 mod buffers;
@@ -14,6 +15,7 @@ mod embed;
 mod errors;
 mod fork;
 mod keys;
+mod mooncake;
 mod pool;
 mod view;
 
@@ -26,6 +28,8 @@ mod native {
     use super::command::main;
     #[pymodule_export]
     use super::embed::{Catalog, Node};
+    #[pymodule_export]
+    use super::mooncake::{BufferHandle, MooncakeStore};
     #[pymodule_export]
     use super::pool::Pool;
     #[pymodule_export]

@@ -345,11 +345,20 @@ impl Pool {
         py.detach(|| client.copy_to(&key, &node)).map_err(|error| errors::node(&error, Some(key.as_ref())))
     }
 
-    /// Has a node copy a block, after which the copy that it came from is removed.
-    #[pyo3(signature = (key, node, *, deadline = None))]
-    fn move_to(&self, py: Python<'_>, key: Key, node: &str, deadline: Option<f64>) -> PyResult<()> {
+    /// Has a node copy a block, after which the copy that it came from is removed: the one on ``source``, or any.
+    #[pyo3(signature = (key, node, *, source = None, deadline = None))]
+    fn move_to(
+        &self,
+        py: Python<'_>,
+        key: Key,
+        node: &str,
+        source: Option<&str>,
+        deadline: Option<f64>,
+    ) -> PyResult<()> {
         let (client, node) = (self.client(deadline)?, node_name(node)?);
-        py.detach(|| client.move_to(&key, &node)).map_err(|error| errors::node(&error, Some(key.as_ref())))
+        let source = source.map(node_name).transpose()?;
+        py.detach(|| client.move_to(&key, source.as_ref(), &node))
+            .map_err(|error| errors::node(&error, Some(key.as_ref())))
     }
 
     /// The nodes of the pool.
@@ -381,9 +390,18 @@ impl Pool {
 
 /// Waits until a catalog or a node of this host has answered.
 fn is_found(client: &Client, wait: Duration) -> bool {
+    holds_within(wait, || client.within(wait).is_connected())
+}
+
+/// Waits until a catalog has answered.
+pub(crate) fn catalog_answers(client: &Client, wait: Duration) -> bool {
+    holds_within(wait, || client.within(wait).catalog_answers())
+}
+
+fn holds_within(wait: Duration, holds: impl Fn() -> bool) -> bool {
     let until = Instant::now() + wait;
     loop {
-        if client.within(wait).is_connected() {
+        if holds() {
             return true;
         }
         if Instant::now() >= until {
@@ -393,7 +411,10 @@ fn is_found(client: &Client, wait: Duration) -> bool {
     }
 }
 
-fn list_all(client: &Client, pattern: &Pattern) -> Result<Vec<tidepool_client::Listed>, tidepool_client::NodeError> {
+pub(crate) fn list_all(
+    client: &Client,
+    pattern: &Pattern,
+) -> Result<Vec<tidepool_client::Listed>, tidepool_client::NodeError> {
     let mut entries: std::collections::BTreeMap<Vec<u8>, tidepool_client::Listed> = Default::default();
     let mut cursor = ListCursor::default();
     loop {

@@ -13,7 +13,7 @@ impl NodeName {
     /// Checks the characters and the length of `name`.
     pub fn new(name: impl Into<String>) -> Result<Self, InvalidInput> {
         let name = name.into();
-        let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+        let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | ':');
         let starts_well = name.starts_with(|c: char| c.is_ascii_alphanumeric());
         if starts_well && name.len() <= 64 && name.chars().all(allowed) {
             Ok(Self(name))

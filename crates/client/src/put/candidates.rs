@@ -7,15 +7,19 @@ use std::sync::Arc;
 use tidepool_policy::placement::{Candidate, rank};
 use tidepool_types::{BlockId, Deadline, NodeName};
 
-/// The nodes that may take the block `id`. Takes a fresh look around if there are none, or not the one that is preferred.
-pub(super) fn find(core: &Core, prefer: Option<&NodeName>, id: BlockId, deadline: Deadline) -> Vec<Arc<Peer>> {
+/// The nodes that may take the block `id`. Takes a fresh look around if there are fewer than `wanted`, or not the one that is
+/// preferred: it may have joined a moment ago.
+pub(super) fn find(
+    core: &Core,
+    prefer: Option<&NodeName>,
+    wanted: usize,
+    id: BlockId,
+    deadline: Deadline,
+) -> Vec<Arc<Peer>> {
     let found = ranked(core, prefer, id, deadline);
     let is_missing = |name: &NodeName| found.iter().all(|peer| peer.key.name != *name);
-    if !found.is_empty() && !prefer.is_some_and(is_missing) {
-        return found;
-    }
-    core.refresh_members(deadline);
-    ranked(core, prefer, id, deadline)
+    let lacking = found.len() < wanted.max(1) || prefer.is_some_and(is_missing);
+    if lacking && core.look_again(deadline) { ranked(core, prefer, id, deadline) } else { found }
 }
 
 /// The nodes that answer, ranked by the placement policy for the block `id`.

@@ -133,7 +133,7 @@ impl<'a> Job<'a> {
 fn store_all(core: &Core, jobs: &mut [Job<'_>], prefer: Option<&NodeName>, deadline: Deadline) {
     let Some(first) = jobs.iter().find(|job| job.lacks_copies()) else { return };
     // The whole batch goes by one order: blocks of one prefix are read together and are best kept together.
-    let candidates = candidates::find(core, prefer, first.id, deadline);
+    let candidates = candidates::find(core, prefer, first.wanted, first.id, deadline);
     for (tried, peer) in candidates.iter().enumerate() {
         if deadline.has_passed() || !jobs.iter().any(Job::lacks_copies) {
             return;

@@ -44,7 +44,7 @@ fn missing_replicas_of_a_held_block_are_copies_of_what_is_held() {
         assert_eq!(stored, Stored { replicas: 2, moved: false }, "{over:?}");
         let copies = client.describe(&key).unwrap();
         assert_eq!(copies.len(), 2);
-        client.move_to(&key, &crate::cluster::name("n1")).unwrap();
+        client.move_to(&key, None, &crate::cluster::name("n1")).unwrap();
         assert_eq!(client.get(&key).unwrap().as_deref(), Some(&b"held!"[..]));
     }
 }

@@ -83,9 +83,20 @@ fn a_block_can_be_copied_and_moved_to_a_node() {
     let nodes = || client.describe("block").unwrap().into_iter().map(|copy| copy.node).collect::<Vec<_>>();
     client.copy_to("block", &name("n1")).unwrap();
     assert_eq!(nodes().len(), 2);
-    client.move_to("block", &name("n1")).unwrap();
+    client.move_to("block", None, &name("n1")).unwrap();
     assert_eq!(nodes(), [name("n1")]);
     assert!(client.get("block").unwrap() == Some(bytes));
     assert_eq!(client.copy_to("absent", &name("n1")).unwrap_err().to_string(), "no node holds the block");
     assert_eq!(client.copy_to("block", &name("n9")).unwrap_err().to_string(), "no node named n9 is known");
+}
+
+/// A client learnt of new nodes once a second, so a put that asked for two replicas right after a second node had joined got
+/// one. A put that finds too few nodes now looks again.
+#[test]
+fn a_node_that_has_just_joined_takes_replicas() {
+    let mut cluster = Cluster::new(1);
+    let client = cluster.client(Over::Shm);
+    cluster.add_node("joined", |_| {});
+    let options = PutOptions { replicas: 2, ..PutOptions::default() };
+    assert_eq!(client.put("two", &content(1, 1000), &options).unwrap().replicas, 2);
 }

@@ -1,0 +1,441 @@
+//! What `mooncake.store` is made of: the calls whose speed matters, with that package's names, arguments and return codes.
+//! Everything else about it (set-up, configurations, sessions, tasks) is Python, in the `tidepool-mooncake` package.
+//!
+//! A store is a client of the pool and, when it brings memory, a node in the same process: a *segment* is a node.
+
+mod codes;
+mod handle;
+mod registered;
+
+pub(crate) use handle::BufferHandle;
+
+use crate::buffers::Source;
+use crate::embed::seconds;
+use crate::errors::{self, raise};
+use crate::fork::Local;
+use crate::keys::Key;
+use codes::{INVALID_PARAMS, OBJECT_NOT_FOUND, OK};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use registered::{Piece, Registered};
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::{PoisonError, RwLock};
+use tidepool_client::{
+    Buffers, Client, ClientConfig, GetError, GetInto, NodeName, Parts, Pattern, PutItem, PutOptions,
+};
+use tidepool_node::{Node, NodeConfig};
+use tidepool_types::ByteSize;
+
+/// The store that `mooncake.store.MooncakeDistributedStore` builds on.
+#[pyclass(module = "tidepool._native", name = "MooncakeStore", subclass, frozen)]
+pub(crate) struct MooncakeStore {
+    connected: RwLock<Option<Local<Connected>>>,
+    registered: Registered,
+}
+
+struct Connected {
+    client: Client,
+    /// The memory that this process brings, if any.
+    segment: Option<Node>,
+}
+
+impl MooncakeStore {
+    /// The client; `None` before set-up and after close, which users see as a code and not as an exception.
+    fn client(&self) -> PyResult<Option<Client>> {
+        let connected = self.connected.read().unwrap_or_else(PoisonError::into_inner);
+        connected.as_ref().map(|connected| Ok(connected.get()?.client.clone())).transpose()
+    }
+
+    /// Reads blocks into pieces of registered memory. One code each: the bytes read, or what went wrong.
+    fn read(&self, py: Python<'_>, keys: &[Key], pieces: &[Vec<Piece>]) -> PyResult<Vec<i64>> {
+        let Some(client) = self.client()? else { return Ok(vec![INVALID_PARAMS; keys.len()]) };
+        if keys.len() != pieces.len() || !self.registered.hold(pieces.iter().flatten()) {
+            return Ok(vec![INVALID_PARAMS; keys.len()]);
+        }
+        let read = || {
+            let mut items: Vec<_> = keys.iter().zip(pieces).map(|(key, pieces)| get_item(key, None, pieces)).collect();
+            client.get_batch_into(&mut items)
+        };
+        Ok(py.detach(read).into_iter().zip(keys).map(|(answer, key)| read_code(answer, key)).collect())
+    }
+
+    /// Stores blocks, with one code each.
+    fn store(&self, py: Python<'_>, items: &[PutItem<'_>], options: &PutOptions) -> PyResult<Vec<i64>> {
+        let Some(client) = self.client()? else { return Ok(vec![INVALID_PARAMS; items.len()]) };
+        let stored = py.detach(|| client.put_batch(items, options));
+        let code = |(stored, item): (Result<_, _>, &PutItem<'_>)| match stored {
+            Ok(_) => OK,
+            Err(error) => codes::of_put(&error, item.key),
+        };
+        Ok(stored.into_iter().zip(items).map(code).collect())
+    }
+}
+
+#[pymethods]
+impl MooncakeStore {
+    #[new]
+    fn new() -> Self {
+        Self { connected: RwLock::new(None), registered: Registered::default() }
+    }
+
+    /// Connects to `catalogs` and brings a segment of `segment_bytes`, if that is not zero. Returns a message if it fails.
+    #[expect(clippy::too_many_arguments, reason = "called by one place, by name")]
+    #[pyo3(signature = (*, name, catalogs, dir, listen, advertise, segment_bytes, smallest_block, local, tcp_streams, deadline, wait))]
+    fn _connect(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        catalogs: Vec<String>,
+        dir: PathBuf,
+        listen: String,
+        advertise: Option<String>,
+        segment_bytes: u64,
+        smallest_block: u64,
+        local: bool,
+        tcp_streams: usize,
+        deadline: f64,
+        wait: f64,
+    ) -> PyResult<()> {
+        let place = catalogs.join(", ");
+        let (deadline, wait) = (seconds("deadline", deadline)?, seconds("wait", wait)?);
+        let config = ClientConfig {
+            catalogs: catalogs.clone(),
+            dir: dir.clone(),
+            deadline,
+            local,
+            tcp_streams,
+            ..ClientConfig::default()
+        };
+        let client = py.detach(|| Client::connect(config)).map_err(|error| errors::connect(&error))?;
+        if !py.detach(|| crate::pool::catalog_answers(&client, wait)) {
+            py.detach(|| drop(client));
+            return Err(raise("UnreachableError", format!("no master answered within {wait:?} at {place}"), None));
+        }
+        let segment = match segment_bytes {
+            0 => None,
+            _ => {
+                let config = NodeConfig {
+                    name: NodeName::new(name).map_err(|error| errors::invalid(&error, None))?,
+                    dir,
+                    capacity: ByteSize(segment_bytes),
+                    smallest_expected_block: ByteSize(smallest_block),
+                    data_listen: listen,
+                    data_advertise: advertise,
+                    catalogs,
+                    ..NodeConfig::small("segment")
+                };
+                let node = py.detach(|| Node::start(config));
+                Some(node.map_err(|error| raise("TidepoolError", format!("segment {name}: {error}"), None))?)
+            }
+        };
+        if segment.is_some() {
+            // The segment has just come: the client should know it before the first put.
+            py.detach(|| client.members());
+        }
+        let connected = Local::new(Connected { client, segment });
+        let old = self.connected.write().unwrap_or_else(PoisonError::into_inner).replace(connected);
+        py.detach(|| drop(old));
+        Ok(())
+    }
+
+    /// Where other hosts reach this process's segment; None without one.
+    fn _segment_address(&self) -> PyResult<Option<String>> {
+        let connected = self.connected.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(connected) = connected.as_ref() else { return Ok(None) };
+        Ok(connected.get()?.segment.as_ref().map(|node| node.data_address().to_string()))
+    }
+
+    /// Whether set-up has been done, and no close since.
+    fn _is_set_up(&self) -> bool {
+        self.connected.read().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    fn _master_answers(&self, py: Python<'_>) -> PyResult<bool> {
+        let Some(client) = self.client()? else { return Ok(false) };
+        Ok(py.detach(|| client.catalog_answers()))
+    }
+
+    /// Ends the connection, and with it the segment and its blocks.
+    fn close(&self, py: Python<'_>) -> i64 {
+        let connected = self.connected.write().unwrap_or_else(PoisonError::into_inner).take();
+        self.registered.clear();
+        py.detach(|| drop(connected));
+        OK
+    }
+
+    fn register_buffer(&self, buffer_ptr: usize, size: usize) -> i64 {
+        if self.registered.add(buffer_ptr, size) { OK } else { INVALID_PARAMS }
+    }
+
+    /// Whether each piece lies in registered memory.
+    fn _are_registered(&self, buffer_ptrs: Vec<usize>, sizes: Vec<usize>) -> bool {
+        let pieces: Vec<_> = buffer_ptrs.iter().zip(&sizes).map(|(at, len)| Piece::new(*at, *len)).collect();
+        buffer_ptrs.len() == sizes.len() && self.registered.hold(&pieces)
+    }
+
+    fn unregister_buffer(&self, buffer_ptr: usize) -> i64 {
+        if self.registered.remove(buffer_ptr) { OK } else { INVALID_PARAMS }
+    }
+
+    fn get_into(&self, py: Python<'_>, key: Key, buffer_ptr: usize, size: usize) -> PyResult<i64> {
+        Ok(self.read(py, &[key], &[vec![Piece::new(buffer_ptr, size)]])?[0])
+    }
+
+    fn batch_get_into(
+        &self,
+        py: Python<'_>,
+        keys: Vec<Key>,
+        buffer_ptrs: Vec<usize>,
+        sizes: Vec<usize>,
+    ) -> PyResult<Vec<i64>> {
+        if buffer_ptrs.len() != sizes.len() {
+            return Ok(vec![INVALID_PARAMS; keys.len()]);
+        }
+        let pieces: Vec<_> = buffer_ptrs.into_iter().zip(sizes).map(|(at, len)| vec![Piece::new(at, len)]).collect();
+        self.read(py, &keys, &pieces)
+    }
+
+    #[pyo3(signature = (keys, all_buffer_ptrs, all_sizes, prefer_alloc_in_same_node = false))]
+    fn batch_get_into_multi_buffers(
+        &self,
+        py: Python<'_>,
+        keys: Vec<Key>,
+        all_buffer_ptrs: Vec<Vec<usize>>,
+        all_sizes: Vec<Vec<usize>>,
+        prefer_alloc_in_same_node: bool,
+    ) -> PyResult<Vec<i64>> {
+        // Only about where Mooncake stages what it reads; nothing is staged here.
+        let _ = prefer_alloc_in_same_node;
+        match pieces_of(&all_buffer_ptrs, &all_sizes) {
+            Some(pieces) => self.read(py, &keys, &pieces),
+            None => Ok(vec![INVALID_PARAMS; keys.len()]),
+        }
+    }
+
+    /// Reads ranges of blocks: each (key, source offset) into (buffer, destination offset).
+    fn _get_ranges(&self, py: Python<'_>, ranges: Vec<(Key, usize, u64, usize)>) -> PyResult<Vec<i64>> {
+        let Some(client) = self.client()? else { return Ok(vec![INVALID_PARAMS; ranges.len()]) };
+        let pieces: Vec<Piece> = ranges.iter().map(|(_, at, _, len)| Piece::new(*at, *len)).collect();
+        if !self.registered.hold(&pieces) {
+            return Ok(vec![INVALID_PARAMS; ranges.len()]);
+        }
+        let read = || {
+            let mut items = Vec::with_capacity(ranges.len());
+            for ((key, _, from, len), piece) in ranges.iter().zip(&pieces) {
+                let range = Some(*from..from.saturating_add(*len as u64));
+                items.push(get_item(key, range, std::slice::from_ref(piece)));
+            }
+            client.get_batch_into(&mut items)
+        };
+        Ok(py.detach(read).into_iter().zip(&ranges).map(|(answer, (key, ..))| read_code(answer, key)).collect())
+    }
+
+    /// Stores blocks that lie in buffers of the caller's: bytes, arrays, lists of them.
+    fn _put(
+        &self,
+        py: Python<'_>,
+        keys: Vec<Key>,
+        values: Vec<Source>,
+        replicas: u32,
+        prefer: Option<&str>,
+    ) -> PyResult<Vec<i64>> {
+        if keys.len() != values.len() {
+            return Ok(vec![INVALID_PARAMS; keys.len()]);
+        }
+        let items: Vec<_> = keys.iter().zip(&values).map(|(key, value)| PutItem::new(key, value.parts())).collect();
+        self.store(py, &items, &options(replicas, prefer))
+    }
+
+    /// Stores blocks that lie at addresses in registered memory, each in one piece or several.
+    fn _put_from(
+        &self,
+        py: Python<'_>,
+        keys: Vec<Key>,
+        all_buffer_ptrs: Vec<Vec<usize>>,
+        all_sizes: Vec<Vec<usize>>,
+        replicas: u32,
+        prefer: Option<&str>,
+    ) -> PyResult<Vec<i64>> {
+        let pieces = pieces_of(&all_buffer_ptrs, &all_sizes);
+        let pieces = pieces.filter(|all| all.len() == keys.len() && self.registered.hold(all.iter().flatten()));
+        let Some(pieces) = pieces else { return Ok(vec![INVALID_PARAMS; keys.len()]) };
+        let items: Vec<_> = keys.iter().zip(&pieces).map(|(key, pieces)| put_item(key, pieces)).collect();
+        self.store(py, &items, &options(replicas, prefer))
+    }
+
+    /// As `_put_from`, each block in one piece.
+    fn _put_from_one(
+        &self,
+        py: Python<'_>,
+        keys: Vec<Key>,
+        buffer_ptrs: Vec<usize>,
+        sizes: Vec<usize>,
+        replicas: u32,
+        prefer: Option<&str>,
+    ) -> PyResult<Vec<i64>> {
+        let wrong = buffer_ptrs.len() != sizes.len() || buffer_ptrs.len() != keys.len();
+        let pieces: Vec<_> = buffer_ptrs.into_iter().zip(sizes).map(|(at, len)| Piece::new(at, len)).collect();
+        if wrong || !self.registered.hold(&pieces) {
+            return Ok(vec![INVALID_PARAMS; keys.len()]);
+        }
+        let one = std::slice::from_ref;
+        let items: Vec<_> = keys.iter().zip(&pieces).map(|(key, piece)| put_item(key, one(piece))).collect();
+        self.store(py, &items, &options(replicas, prefer))
+    }
+
+    /// A block's bytes; empty for whatever goes wrong.
+    fn get<'py>(&self, py: Python<'py>, key: Key) -> PyResult<Bound<'py, PyBytes>> {
+        Ok(self.get_batch(py, vec![key])?.swap_remove(0))
+    }
+
+    fn get_batch<'py>(&self, py: Python<'py>, keys: Vec<Key>) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+        let Some(client) = self.client()? else { return Ok(vec![PyBytes::new(py, b""); keys.len()]) };
+        let answers = py.detach(|| client.get_batch(&keys));
+        let bytes =
+            |answer: Result<Option<Vec<u8>>, GetError>| PyBytes::new(py, &answer.ok().flatten().unwrap_or_default());
+        Ok(answers.into_iter().map(bytes).collect())
+    }
+
+    /// A block's bytes without a copy; None for whatever goes wrong.
+    fn get_buffer(&self, py: Python<'_>, key: Key) -> PyResult<Option<BufferHandle>> {
+        Ok(self.batch_get_buffer(py, vec![key])?.swap_remove(0))
+    }
+
+    fn batch_get_buffer(&self, py: Python<'_>, keys: Vec<Key>) -> PyResult<Vec<Option<BufferHandle>>> {
+        let Some(client) = self.client()? else { return Ok(keys.iter().map(|_| None).collect()) };
+        let views = py.detach(|| client.view_batch(&keys));
+        Ok(views.into_iter().map(|view| view.ok().flatten().map(BufferHandle::new)).collect())
+    }
+
+    fn is_exist(&self, py: Python<'_>, key: Key) -> PyResult<i64> {
+        Ok(self.batch_is_exist(py, vec![key])?[0])
+    }
+
+    fn batch_is_exist(&self, py: Python<'_>, keys: Vec<Key>) -> PyResult<Vec<i64>> {
+        let Some(client) = self.client()? else { return Ok(vec![INVALID_PARAMS; keys.len()]) };
+        let one = |key: &Key| client.exists(&[key]).map_or(0, |found| i64::from(found[0]));
+        Ok(py.detach(|| match client.exists(&keys) {
+            Ok(found) => found.into_iter().map(i64::from).collect(),
+            // A key that cannot be is not there; the others still get their answer.
+            Err(_) => keys.iter().map(one).collect(),
+        }))
+    }
+
+    fn get_size(&self, py: Python<'_>, key: Key) -> PyResult<i64> {
+        let Some(client) = self.client()? else { return Ok(INVALID_PARAMS) };
+        Ok(match py.detach(|| client.describe(&key)) {
+            Ok(copies) => copies.first().map_or(OBJECT_NOT_FOUND, |copy| copy.len as i64),
+            Err(_) => codes::of_key(key.as_ref()),
+        })
+    }
+
+    /// The copies of each block: node, size and address; no entry for a block that is not there.
+    fn _describe(&self, py: Python<'_>, keys: Vec<Key>) -> PyResult<Vec<Vec<(String, u64, String)>>> {
+        let Some(client) = self.client()? else { return Ok(keys.iter().map(|_| Vec::new()).collect()) };
+        Ok(py.detach(|| {
+            let members = client.members();
+            let address = |name: &NodeName| {
+                let member = members.iter().find(|member| member.name == *name);
+                member.and_then(|member| member.data_address.clone()).unwrap_or_default()
+            };
+            let copies = |key: &Key| {
+                let copies = client.describe(key).unwrap_or_default();
+                copies.into_iter().map(|copy| (copy.node.to_string(), copy.len, address(&copy.node))).collect()
+            };
+            keys.iter().map(copies).collect()
+        }))
+    }
+
+    /// Removes blocks, with one code each.
+    fn _remove(&self, py: Python<'_>, keys: Vec<Key>) -> PyResult<Vec<i64>> {
+        let Some(client) = self.client()? else { return Ok(vec![INVALID_PARAMS; keys.len()]) };
+        let code = |key: &Key| match client.remove(key) {
+            Ok(removal) if removal.removed => OK,
+            Ok(_) => OBJECT_NOT_FOUND,
+            Err(_) => codes::of_key(key.as_ref()),
+        };
+        Ok(py.detach(|| match client.remove_batch(&keys) {
+            Ok(removals) => {
+                removals.iter().map(|removal| if removal.removed { OK } else { OBJECT_NOT_FOUND }).collect()
+            }
+            Err(_) => keys.iter().map(code).collect(),
+        }))
+    }
+
+    /// Keys that match a regular expression, or all, and zero; or none, and a negative code.
+    fn _matching<'py>(&self, py: Python<'py>, pattern: Option<String>) -> PyResult<(i64, Vec<Bound<'py, PyAny>>)> {
+        let Some(client) = self.client()? else { return Ok((INVALID_PARAMS, Vec::new())) };
+        let pattern = pattern.map_or(Pattern::All, Pattern::Regex);
+        match py.detach(|| crate::pool::list_all(&client, &pattern)) {
+            Ok(entries) => Ok((OK, entries.iter().map(|entry| errors::shown(py, &entry.key)).collect())),
+            Err(error) => Ok((codes::of_node(&error), Vec::new())),
+        }
+    }
+
+    /// Has a segment copy a block, or take it over from `source`. Zero, or a code.
+    #[pyo3(signature = (key, target, source = None))]
+    fn _copy(&self, py: Python<'_>, key: Key, target: &str, source: Option<&str>) -> PyResult<i64> {
+        let Some(client) = self.client()? else { return Ok(INVALID_PARAMS) };
+        let Ok(target) = NodeName::new(target) else { return Ok(codes::SEGMENT_NOT_FOUND) };
+        let Ok(source) = source.map(NodeName::new).transpose() else { return Ok(codes::SEGMENT_NOT_FOUND) };
+        let done = py.detach(|| match &source {
+            Some(source) => client.move_to(&key, Some(source), &target),
+            None => client.copy_to(&key, &target),
+        });
+        Ok(done.map_or_else(|error| codes::of_node(&error), |()| OK))
+    }
+}
+
+fn get_item<'a>(key: &'a Key, range: Option<Range<u64>>, pieces: &'a [Piece]) -> GetInto<'a> {
+    GetInto { key: key.as_ref(), range, into: target(pieces) }
+}
+
+fn put_item<'a>(key: &'a Key, pieces: &'a [Piece]) -> PutItem<'a> {
+    PutItem { key: key.as_ref(), data: source(pieces) }
+}
+
+fn read_code(answer: Result<Option<usize>, GetError>, key: &Key) -> i64 {
+    match answer {
+        Ok(Some(bytes)) => bytes as i64,
+        Ok(None) => OBJECT_NOT_FOUND,
+        Err(error) => codes::of_get(&error, key.as_ref()),
+    }
+}
+
+fn options(replicas: u32, prefer: Option<&str>) -> PutOptions {
+    // A segment that cannot be a node's name is nobody's, and so prefers nobody.
+    let prefer = prefer.filter(|name| !name.is_empty()).and_then(|name| NodeName::new(name).ok());
+    PutOptions { replicas: replicas.max(1), prefer }
+}
+
+/// Addresses and sizes, pair by pair; `None` when they do not pair.
+fn pieces_of(addresses: &[Vec<usize>], sizes: &[Vec<usize>]) -> Option<Vec<Vec<Piece>>> {
+    let pair = |(addresses, sizes): (&Vec<usize>, &Vec<usize>)| {
+        let pieces = addresses.iter().zip(sizes).map(|(at, len)| Piece::new(*at, *len)).collect();
+        (addresses.len() == sizes.len()).then_some(pieces)
+    };
+    if addresses.len() != sizes.len() {
+        return None;
+    }
+    addresses.iter().zip(sizes).map(pair).collect()
+}
+
+fn source(pieces: &[Piece]) -> Parts<'_> {
+    // SAFETY: every piece lies in registered memory, which its owner keeps in place until it unregisters it, and which it does
+    // not write to during a put.
+    let bytes = |piece: &Piece| unsafe { piece.bytes() };
+    match pieces {
+        [one] => Parts::One(bytes(one)),
+        many => Parts::Many(many.iter().map(bytes).collect()),
+    }
+}
+
+fn target(pieces: &[Piece]) -> Buffers<'_> {
+    // SAFETY: as in `source`, and its owner neither reads nor writes it during a get.
+    let bytes = |piece: &Piece| unsafe { piece.bytes_mut() };
+    match pieces {
+        [one] => Buffers::One(bytes(one)),
+        many => Buffers::Many(many.iter().map(bytes).collect()),
+    }
+}

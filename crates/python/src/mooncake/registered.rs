@@ -1,0 +1,82 @@
+//! Buffers that the caller has registered. The pool needs no registration; it is what tells an address that may be read and
+//! written from one that would take the process down.
+
+use std::collections::BTreeMap;
+use std::sync::{PoisonError, RwLock};
+
+/// A piece of the caller's memory, as Python gives it: address and length.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Piece {
+    pub(super) address: usize,
+    pub(super) len: usize,
+}
+
+impl Piece {
+    pub(super) fn new(address: usize, len: usize) -> Self {
+        Self { address, len }
+    }
+
+    /// # Safety
+    /// The piece must lie in registered memory that stays there, and that nobody writes to, for as long as the slice is used.
+    pub(super) unsafe fn bytes<'a>(self) -> &'a [u8] {
+        // SAFETY: the caller's promise.
+        unsafe { std::slice::from_raw_parts(self.address as *const u8, self.len) }
+    }
+
+    /// # Safety
+    /// As [`Piece::bytes`], and nobody may read it either.
+    pub(super) unsafe fn bytes_mut<'a>(self) -> &'a mut [u8] {
+        // SAFETY: the caller's promise.
+        unsafe { std::slice::from_raw_parts_mut(self.address as *mut u8, self.len) }
+    }
+}
+
+/// Registered buffers by address.
+#[derive(Default)]
+pub(super) struct Registered(RwLock<BTreeMap<usize, usize>>);
+
+impl Registered {
+    /// Notes a buffer; false when it overlaps another one, is empty or is not mapped.
+    pub(super) fn add(&self, address: usize, len: usize) -> bool {
+        let mut buffers = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let Some(end) = address.checked_add(len).filter(|_| len > 0) else { return false };
+        let before = buffers.range(..end).next_back();
+        if before.is_some_and(|(start, len)| start + len > address) || !is_mapped(address, end) {
+            return false;
+        }
+        buffers.insert(address, len);
+        true
+    }
+
+    /// Forgets the buffer at `address`; false when there is none.
+    pub(super) fn remove(&self, address: usize) -> bool {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).remove(&address).is_some()
+    }
+
+    pub(super) fn clear(&self) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    /// Whether every piece lies in one of the buffers.
+    pub(super) fn hold<'a>(&self, pieces: impl IntoIterator<Item = &'a Piece>) -> bool {
+        let buffers = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        pieces.into_iter().all(|piece| {
+            let before = buffers.range(..=piece.address).next_back();
+            before
+                .is_some_and(|(start, len)| piece.address.checked_add(piece.len).is_some_and(|end| end <= start + len))
+        })
+    }
+}
+
+/// Whether the process has every page of the range mapped.
+fn is_mapped(start: usize, end: usize) -> bool {
+    // SAFETY: asks for a number.
+    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) }.max(4096) as usize;
+    let mut resident = vec![0u8; 4096];
+    let step = page * resident.len();
+    (start / page * page..end).step_by(step).all(|from| {
+        let len = step.min(end - from);
+        // SAFETY: it writes a byte per page of the range into `resident`, which has as many, and touches nothing else.
+        unsafe { libc::mincore(from as *mut libc::c_void, len, resident.as_mut_ptr()) == 0 }
+    })
+}

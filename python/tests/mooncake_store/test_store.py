@@ -1,0 +1,232 @@
+"""What users of ``mooncake.store`` rely on: return codes, edge cases and all."""
+
+import asyncio
+import json
+import time
+from collections.abc import Callable
+
+import mooncake.store as mooncake
+import pytest
+from mooncake.async_store import MooncakeDistributedStoreAsync
+from mooncake.store import MooncakeDistributedStore, ReplicateConfig
+
+from .conftest import MIB, Master, Memory
+
+NewStore = Callable[..., MooncakeDistributedStore]
+
+
+def test_before_setup_and_after_close_calls_answer_with_codes(master: Master) -> None:
+    store = MooncakeDistributedStore()
+    assert store.get("key") == b""
+    assert store.health_check() == 1
+    settings = {
+        "local_hostname": "localhost",
+        "metadata_server": "P2PHANDSHAKE",
+        "global_segment_size": "32MB",
+        "local_buffer_size": "16MB",
+        "protocol": "tcp",
+        "master_server_addr": master.address,
+    }
+    for _ in range(2):
+        assert store.setup(settings) == 0
+        assert store.health_check() == 0
+        assert store.put("key", b"again") == 0
+        assert store.get("key") == b"again"
+        assert store.close() == 0
+        assert store.close() == 0
+        assert store.get("key") == b""
+
+
+def test_a_put_key_keeps_its_first_bytes(store: MooncakeDistributedStore) -> None:
+    assert store.put("key", b"hello") == 0
+    assert store.put("key", b"other!") == 0
+    assert store.get("key") == b"hello"
+    assert store.get_size("key") == 5
+    assert store.get_size("none") == -704
+    assert store.is_exist("key") == 1
+    assert store.is_exist("none") == 0
+    assert store.batch_is_exist(["key", "none", ""]) == [1, 0, 0]
+
+
+def test_what_one_store_puts_another_gets(new_store: NewStore) -> None:
+    one, two = new_store(), new_store()
+    assert one.get_hostname() != two.get_hostname()
+    assert one.get_hostname().startswith("localhost:")
+    assert one.put("shared", b"x" * 100_000) == 0
+    assert two.get("shared") == b"x" * 100_000
+
+
+def test_empty_keys_and_values_are_refused(store: MooncakeDistributedStore) -> None:
+    assert store.put("", b"x") == -600
+    assert store.put("empty", b"") == -600
+    assert store.is_exist("empty") == 0
+    with pytest.raises(TypeError):
+        store.get(1)  # type: ignore[arg-type]
+
+
+def test_zero_copy_calls_answer_key_by_key(store: MooncakeDistributedStore, memory: Memory) -> None:
+    at = memory.at
+    assert store.register_buffer(at, MIB) == -600
+    assert store.put_from("one", at, 1000) == 0
+    assert store.get("one") == memory[0:1000]
+    assert store.get_into("one", at + 5000, 10) == -600
+    assert store.get_into("one", at + 5000, 1000) == 1000
+    assert memory[5000:6000] == memory[0:1000]
+    assert store.get_into("one", at + 5000, 5000) == 1000
+    assert store.get_into("none", at, 10) == -704
+    places = [at + 20_000, at + 30_000, at + 40_000]
+    assert store.batch_get_into(["one", "none", "one"], places, [1000, 1000, 10]) == [1000, -704, -600]
+    assert store.batch_get_into(["one", "none"], [at], [1000]) == [-600, -600]
+    assert store.batch_put_from(["a", "b"], [at, at + 100], [100, 200]) == [0, 0]
+    assert store.batch_put_from(["a"], [at], [5]) == [0]
+    assert store.batch_put_from(["c", "d"], [at], [5]) == [-600, -600]
+    assert store.get_batch(["a", "b", "none"]) == [memory[0:100], memory[100:300], b""]
+
+
+def test_one_block_goes_to_and_from_many_buffers(store: MooncakeDistributedStore, memory: Memory) -> None:
+    at = memory.at
+    assert store.batch_put_from_multi_buffers(["many"], [[at, at + 1000]], [[100, 200]]) == [0]
+    assert store.get("many") == memory[0:100] + memory[1000:1200]
+    into, sizes = [[at + 50_000, at + 60_000]], [[100, 200]]
+    assert store.batch_get_into_multi_buffers(["many"], into, sizes) == [300]
+    assert memory[60_000:60_200] == memory[1000:1200]
+    assert store.batch_get_into_multi_buffers(["many"], into, [[100, 100]]) == [-600]
+    assert store.batch_get_into_multi_buffers(["none"], into, sizes) == [-704]
+
+
+def test_ranges_are_read_into_places(store: MooncakeDistributedStore, memory: Memory) -> None:
+    at = memory.at
+    assert store.put_from("block", at, 1000) == 0
+    answers = store.get_into_ranges(
+        [at + 70_000], [["block", "none"]], [[[0, 100], [200]]], [[[10, 20], [0]]], [[[5, 6], [7]]]
+    )
+    assert answers == [[[5, 6], [-704]]]
+    assert memory[70_000:70_005] == memory[10:15]
+    assert memory[70_100:70_106] == memory[20:26]
+
+
+def test_parts_and_batches_of_bytes(store: MooncakeDistributedStore) -> None:
+    assert store.put_parts("parts", b"ab", b"cd") == 0
+    assert store.get("parts") == b"abcd"
+    assert store.put_batch(["one", "two"], [b"1", b"2"]) == 0
+    handle = store.get_buffer("parts")
+    assert handle is not None
+    assert (handle.size(), len(handle), bytes(memoryview(handle))) == (4, 4, b"abcd")
+    assert store.get_buffer("none") is None
+    assert [type(found).__name__ for found in store.batch_get_buffer(["one", "none"])] == ["BufferHandle", "NoneType"]
+
+
+def test_removals_count_and_answer_key_by_key(store: MooncakeDistributedStore) -> None:
+    store.put_batch(["r1", "r2", "s1"], [b"1", b"2", b"3"])
+    assert store.batch_remove(["r1", "none"]) == [0, -704]
+    assert store.remove("r1") == -704
+    assert store.remove_by_regex("^r", True) == 1
+    assert store.remove_by_regex("[") == -600
+    assert store.remove_all(True) == 1
+    assert store.remove_all(True) == 0
+
+
+def test_replicas_go_to_distinct_segments_and_as_preferred(new_store: NewStore) -> None:
+    one, two = new_store(), new_store()
+    config = ReplicateConfig()
+    config.replica_num = 2
+    assert one.put("two", b"x" * 100, config) == 0
+    replicas = one.get_replica_desc("two")
+    assert len(replicas) == 2
+    assert all(replica.is_memory_replica() and not replica.is_disk_replica() for replica in replicas)
+    places = {replica.get_memory_descriptor().buffer_descriptor.transport_endpoint for replica in replicas}
+    assert len(places) == 2
+    assert replicas[0].get_memory_descriptor().buffer_descriptor.size == 100
+    assert replicas[0].status == mooncake.ReplicaStatus.COMPLETE
+    config.replica_num = 5
+    assert one.put("five", b"x" * 100, config) == 0
+    assert len(one.get_replica_desc("five")) == 2
+    config = ReplicateConfig()
+    config.preferred_segment = two.get_hostname()
+    assert one.put("there", b"x" * 100, config) == 0
+    two.close()
+    assert one.get("there") == b""
+    assert one.get("two") == b"x" * 100
+    assert {key: len(found) for key, found in one.batch_get_replica_desc(["two", "none"]).items()} == {"two": 1}
+
+
+def test_configurations_have_the_known_fields() -> None:
+    config = ReplicateConfig()
+    assert (config.replica_num, config.with_hard_pin, config.preferred_segment) == (1, False, "")
+    assert (config.group_ids, config.soft_pin_ttl_ms, config.preferred_segments) == (None, None, [])
+    assert config.soft_pin_action == mooncake.SoftPinAction.PRESERVE
+    assert config.data_type == mooncake.ObjectDataType.UNKNOWN
+    config.soft_pin_ttl_ms = 5
+    with pytest.raises(TypeError):
+        config.soft_pin_ttl_ms = "x"  # type: ignore[assignment]
+
+
+def test_copies_run_in_the_background(new_store: NewStore) -> None:
+    one, two = new_store(), new_store()
+    config = ReplicateConfig()
+    config.preferred_segment = one.get_hostname()
+    assert one.put("copied", b"x" * 1000, config) == 0
+    task, code = one.create_copy_task("copied", [two.get_hostname()])
+    assert code == 0
+    until = time.monotonic() + 20
+    while True:
+        answer, code = one.query_task(task)
+        assert code == 0
+        assert answer is not None
+        assert answer.status != mooncake.TaskStatus.FAILED, answer.message
+        if answer.status == mooncake.TaskStatus.SUCCESS:
+            break
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    assert len(one.get_replica_desc("copied")) == 2
+    assert one.query_task((1, 2)) == (None, -1400)
+
+
+def test_blocks_are_written_and_read_in_sessions(store: MooncakeDistributedStore, memory: Memory) -> None:
+    at = memory.at
+    assert store.batch_put_session_start(["session"], [300]) == [0]
+    assert store.batch_put_from_multi_buffer_ranges(["session"], [[at, at + 100]], [[100, 200]], [[0, 100]]) == [300]
+    assert store.get("session") == b""
+    assert store.batch_put_session_end(["session"]) == [0]
+    assert store.get("session") == memory[0:300]
+    assert store.batch_put_session_revoke(["session"]) == [-600]
+    assert store.batch_put_session_start(["revoked", "session"], [300, 10]) == [0, -705]
+    assert store.batch_put_session_revoke(["revoked"]) == [0]
+    assert store.get("revoked") == b""
+    assert store.batch_get_session_start(["session", "none"]) == [0, -704]
+    assert store.batch_get_into_multi_buffer_ranges(["session"], [[at + 80_000]], [[100]], [[50]]) == [100]
+    assert memory[80_000:80_100] == memory[50:150]
+    assert store.batch_get_session_end(["session"]) == 0
+
+
+def test_an_unreachable_master_is_a_code_and_no_hang() -> None:
+    store = MooncakeDistributedStore()
+    assert store.setup("localhost", "P2PHANDSHAKE", MIB, MIB, "tcp", "", "127.0.0.1:1") == -1
+
+
+def test_the_admin_pages_know_segments_and_keys(master: Master, new_store: NewStore) -> None:
+    store = new_store()
+    store.put("paged", b"x" * 100)
+    name = store.get_hostname()
+    assert name in master.page("/get_all_segments")[1].split()
+    assert "paged" in master.page("/get_all_keys")[1].split()
+    status, text = master.page("/query_key?key=paged")
+    assert status == 200
+    assert json.loads(text)["success"]
+    assert json.loads(text)["data"][0]["size_"] == 100
+    assert master.page("/query_key?key=none")[0] == 404
+    assert "Capacity(bytes)" in master.page(f"/query_segment?segment={name}")[1]
+    assert "master_total_capacity_bytes" in master.page("/metrics")[1]
+    assert master.page("/role")[1] == "leader"
+
+
+def test_every_call_is_there_as_a_coroutine(master: Master) -> None:
+    async def work() -> bytes:
+        store = MooncakeDistributedStoreAsync()
+        await store.async_setup("localhost", "P2PHANDSHAKE", 32 * MIB, 16 * MIB, "tcp", "", master.address)
+        await store.async_put("awaited", b"value")
+        value: bytes = await store.async_get("awaited")
+        await store.async_close()
+        return value
+
+    assert asyncio.run(work()) == b"value"

@@ -1,0 +1,150 @@
+"""What the drop-in adds to Mooncake's own behaviour: clear errors where something is missing."""
+
+import ctypes
+import importlib
+import json
+import logging
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from mooncake.store import MooncakeDistributedStore
+
+from .mooncake_store.conftest import MIB, Master, free_port
+
+
+@pytest.fixture(scope="module")
+def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Master]:
+    directory = Path(f"/dev/shm/tidepool-drop-in-{os.getpid()}")
+    os.environ["TIDEPOOL_DIR"] = str(directory)
+    master = Master()
+    yield master
+    assert master.stop() == 0
+    assert list(directory.glob("*")) == []
+    directory.rmdir()
+
+
+def new_store(master: Master, size: int = 32 * MIB) -> MooncakeDistributedStore:
+    store = MooncakeDistributedStore()
+    assert store.setup("localhost", "P2PHANDSHAKE", size, 0, "tcp", "", master.address) == 0
+    return store
+
+
+def test_a_module_that_is_not_provided_names_the_alternative() -> None:
+    with pytest.raises(ModuleNotFoundError, match=r"mooncake\.engine is not part of .*TidepoolConnector"):
+        importlib.import_module("mooncake.engine")
+    with pytest.raises(ModuleNotFoundError, match=r"mooncake\.pg is not part of"):
+        importlib.import_module("mooncake.pg")
+
+
+def test_tensor_calls_say_what_to_do_instead(master: Master) -> None:
+    with pytest.raises(NotImplementedError, match="store the tensor's bytes"):
+        MooncakeDistributedStore().put_tensor("key", None)
+
+
+def test_memory_that_is_not_registered_is_refused_and_does_not_crash(master: Master) -> None:
+    store = new_store(master)
+    store.put("key", b"12345")
+    buffer = ctypes.create_string_buffer(100)
+    at = ctypes.addressof(buffer)
+    assert store.get_into("key", at, 100) == -600
+    assert store.put_from("other", at, 100) == -600
+    assert store.get_into("key", 0, 100) == -600
+    assert store.register_buffer(4096, 1 << 40) == -600
+    assert store.register_buffer(at, 100) == 0
+    assert store.get_into("key", at, 100) == 5
+    assert store.get_into("key", at + 90, 20) == -600
+    assert store.unregister_buffer(at) == 0
+    store.close()
+
+
+def test_settings_that_cannot_be_are_named(master: Master, caplog: pytest.LogCaptureFixture) -> None:
+    def setup(**changes: object) -> int:
+        settings = {"master_server_addr": master.address, "global_segment_size": 0, **changes}
+        return MooncakeDistributedStore().setup(settings)
+
+    assert setup(global_segment_size="10%") == -600
+    assert "global_segment_size is '10%'" in caplog.text
+    assert setup(master_server_addr="etcd://host:2379") == -600
+    assert setup(tenant_id="other") == -600
+    with caplog.at_level(logging.WARNING):
+        assert setup(protocol="rdma") == 0
+        assert setup(protocol="rdma") == 0
+    assert caplog.text.count("protocol 'rdma'") == 1
+    with pytest.raises(TypeError, match="unknown"):
+        MooncakeDistributedStore().setup("localhost", "", 0, 0, "tcp", "", master.address, nonsense=True)
+
+
+def test_an_unknown_flag_is_named_and_the_master_starts(master: Master) -> None:
+    ports = [f"--rpc_port={free_port()}", "--metrics_port", str(free_port())]
+    line = ["mooncake_master", *ports, "--enable_wonders=true", "-v", "1"]
+    process = subprocess.Popen(line, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    text = ""
+    while "master serves at" not in text:
+        text += process.stderr.readline()
+    process.terminate()
+    assert process.wait(20) == 0
+    assert "--enable_wonders is not known" in text
+    bad = subprocess.run(["mooncake_master", "--rpc_port=many"], capture_output=True, text=True, check=False)
+    assert bad.returncode == 1
+    assert "--rpc_port is 'many': allowed are numbers" in bad.stderr
+
+
+def test_a_standalone_client_serves_engines_without_memory(master: Master) -> None:
+    port = free_port()
+    line = [
+        "mooncake_client",
+        f"--master_server_address={master.address}",
+        "--global_segment_size=32MB",
+        f"--port={port}",
+    ]
+    process = subprocess.Popen(line, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    while "is mounted" not in process.stderr.readline():
+        assert process.poll() is None
+    store = MooncakeDistributedStore()
+    assert store.setup_dummy(MIB, MIB, f"127.0.0.1:{port}") == 0
+    assert store.put("kept", b"by the standalone client") == 0
+    store.close()
+    other = MooncakeDistributedStore()
+    assert other.setup_dummy(MIB, MIB, f"127.0.0.1:{port}") == 0
+    assert other.get("kept") == b"by the standalone client"
+    other.close()
+    process.terminate()
+    assert process.wait(20) == 0
+    assert MooncakeDistributedStore().setup_dummy(MIB, MIB, f"127.0.0.1:{port}") == -1
+
+
+def test_a_drained_segment_loses_no_block(master: Master) -> None:
+    one, two = new_store(master), new_store(master)
+    for n in range(20):
+        assert one.put(f"drained/{n}", bytes([n]) * 1000) == 0
+    body = json.dumps({"segments": [one.get_hostname()]}).encode()
+    status, text = master.page("/api/v1/drain_jobs", body)
+    assert status == 200, text
+    job = json.loads(text)["job_id"]
+    until = time.monotonic() + 20
+    while (answer := json.loads(master.page(f"/api/v1/drain_jobs/query?job_id={job}")[1]))["status"] != "SUCCEEDED":
+        assert answer["status"] in ("CREATED", "RUNNING"), answer
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    assert answer["succeeded_units"] == 20
+    one.close()
+    assert all(two.get(f"drained/{n}") == bytes([n]) * 1000 for n in range(20))
+    two.close()
+    assert master.page("/api/v1/drain_jobs", b"{}")[0] == 400
+    assert master.page("/api/v1/drain_jobs/query?job_id=none")[0] == 404
+
+
+def test_the_real_package_beside_ours_is_announced(tmp_path: Path) -> None:
+    info = tmp_path / "mooncake_transfer_engine-0.3.13.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mooncake-transfer-engine\nVersion: 0.3.13\n")
+    line = [sys.executable, "-c", f"import sys; sys.path.append({str(tmp_path)!r}); import mooncake.store"]
+    answer = subprocess.run(line, capture_output=True, text=True, check=True)
+    assert "mooncake-transfer-engine 0.3.13 is installed beside tidepool-mooncake" in answer.stderr

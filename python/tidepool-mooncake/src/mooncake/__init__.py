@@ -1,0 +1,52 @@
+"""``mooncake.store`` on a Tidepool pool.
+
+This package takes the place of Mooncake's own: engines that import ``mooncake.store`` use a Tidepool pool without a
+change. What it does not provide says so when it is imported.
+"""
+
+import importlib.abc
+import importlib.machinery
+import importlib.metadata
+import sys
+import warnings
+from collections.abc import Sequence
+from types import ModuleType
+
+__version__ = "0.3.13"
+
+_OTHERS = ("mooncake-transfer-engine", "mooncake-transfer-engine-non-cuda", "mooncake-transfer-engine-cuda13")
+
+_INSTEAD = {
+    "engine": "its TransferEngine moves memory between two engines, which a pool does not; for sharing KV blocks use"
+    " tidepool.vllm.TidepoolConnector, or vLLM's MooncakeStoreConnector on mooncake.store",
+}
+
+
+class _Absent(importlib.abc.MetaPathFinder):
+    """Explains why a module of Mooncake's is not here. Asked last, when nobody else has found it."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        package, _, name = fullname.partition(".")
+        if package != __name__ or not name:
+            return None
+        why = _INSTEAD.get(name, "Tidepool provides mooncake.store and mooncake.async_store")
+        raise ModuleNotFoundError(f"{fullname} is not part of tidepool-mooncake: {why}", name=fullname)
+
+
+def _warn_of_others() -> None:
+    for name in _OTHERS:
+        try:
+            version = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        warnings.warn(
+            f"{name} {version} is installed beside tidepool-mooncake, and both bring the package 'mooncake':"
+            f" uninstall one of them, or parts of one run with parts of the other (this is {__file__})",
+            stacklevel=3,
+        )
+
+
+sys.meta_path.append(_Absent())
+_warn_of_others()

@@ -1,0 +1,216 @@
+"""The admin pages of a master, with Mooncake's paths and shapes."""
+
+import json
+import threading
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Self
+from urllib.parse import parse_qs, urlsplit
+
+from mooncake.drain import DrainJobs
+from tidepool import Catalog, NodeInfo, Pool, TidepoolError
+
+_NOT_FOUND = {"success": False, "error_code": -704, "error_message": "OBJECT_NOT_FOUND"}
+_TEXT = "text/plain; version=0.0.4"
+#: The largest request body that is read.
+_MAX_BODY = 1 << 20
+
+Query = dict[str, str]
+Answer = tuple[int, str | dict[str, Any]]
+
+
+class Admin:
+    """Serves the pages until it is closed."""
+
+    def __init__(self, catalog: Catalog, pool: Pool, host: str, port: int) -> None:
+        self._catalog, self._pool = catalog, pool
+        self._jobs = DrainJobs(pool)
+        pages: dict[tuple[str, str], Callable[[Query, Any], Answer]] = {
+            ("GET", "/health"): self._health,
+            ("GET", "/role"): lambda *_: (200, "leader"),
+            ("GET", "/ha_status"): lambda *_: (200, "serving"),
+            ("GET", "/metrics"): lambda *_: (200, self._metrics()),
+            ("GET", "/metrics/summary"): lambda *_: (200, self._summary()),
+            ("GET", "/get_all_segments"): lambda *_: (200, "".join(f"{node.name}\n" for node in self._segments())),
+            ("GET", "/get_segments_detail"): self._segments_detail,
+            ("GET", "/get_all_keys"): lambda *_: (200, "".join(f"{_text(key)}\n" for key, _, _ in pool.list_blocks())),
+            ("GET", "/query_key"): self._query_key,
+            ("GET", "/batch_query_keys"): self._batch_query_keys,
+            ("GET", "/query_segment"): self._query_segment,
+            ("GET", "/api/v1/segments/status"): self._segment_status,
+            ("POST", "/api/v1/remove_all"): self._remove_all,
+            ("POST", "/api/v1/drain_jobs"): self._drain,
+            ("GET", "/api/v1/drain_jobs/query"): lambda query, _: self._jobs.query(query.get("job_id", "")),
+            ("POST", "/api/v1/drain_jobs/cancel"): self._cancel,
+        }
+        handler = type("Handler", (_Handler,), {"pages": pages})
+        self._server = ThreadingHTTPServer((host, port), handler)
+        self._server.daemon_threads = True
+        self.address = f"{host}:{self._server.server_address[1]}"
+        self._thread = threading.Thread(target=self._server.serve_forever, name="admin", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._jobs.close()
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def _segments(self) -> list[NodeInfo]:
+        return [node for node in self._pool.nodes() if node.state in ("alive", "suspect")]
+
+    def _health(self, query: Query, body: Any) -> Answer:
+        ready = bool(self._segments())
+        return 200, {
+            "status": "ok",
+            "role": "leader",
+            "ha_state": "serving",
+            "service_ready": ready,
+            "leader_address": None,
+            "view_version": None,
+        }
+
+    def _metrics(self) -> str:
+        segments = self._segments()
+        numbers: list[tuple[str, str, int]] = [
+            ("master_allocated_bytes", "", sum(node.used for node in segments)),
+            ("master_total_capacity_bytes", "", sum(node.capacity for node in segments)),
+            ("master_active_clients", "", len(segments)),
+        ]
+        for node in segments:
+            label = f'{{segment="{node.name}"}}'
+            numbers.append(("segment_allocated_bytes", label, node.used))
+            numbers.append(("segment_total_capacity_bytes", label, node.capacity))
+        numbers += [(*_split(name), value) for name, value in sorted(self._catalog.metrics().items())]
+        lines, named = [], set()
+        for name, label, value in numbers:
+            if name not in named:
+                named.add(name)
+                lines.append(f"# TYPE {name} {'counter' if name.endswith('_total') else 'gauge'}")
+            lines.append(f"{name}{label} {value}")
+        return "\n".join(lines) + "\n"
+
+    def _summary(self) -> str:
+        segments = self._segments()
+        used, capacity = sum(node.used for node in segments), sum(node.capacity for node in segments)
+        return (
+            f"role=leader, state=serving, master={{Mem Storage: {used} B / {capacity} B | Clients: {len(segments)}}}\n"
+        )
+
+    def _segments_detail(self, query: Query, body: Any) -> Answer:
+        data = [
+            {"name": n.name, "used": n.used, "capacity": n.capacity, "endpoint": n.address} for n in self._segments()
+        ]
+        return 200, {"success": True, "data": data}
+
+    def _replicas(self, key: str) -> list[dict[str, Any]]:
+        addresses = {node.name: node.address for node in self._pool.nodes()}
+        return [
+            {
+                "size_": copy.size,
+                "buffer_address_": 0,
+                "protocol_": "tcp",
+                "transport_endpoint_": addresses.get(copy.node) or "",
+            }
+            for copy in (self._pool.describe(key) if key else [])
+        ]
+
+    def _query_key(self, query: Query, body: Any) -> Answer:
+        replicas = self._replicas(query.get("key", ""))
+        return (200, {"success": True, "data": replicas}) if replicas else (404, _NOT_FOUND)
+
+    def _batch_query_keys(self, query: Query, body: Any) -> Answer:
+        data = {}
+        for key in filter(None, query.get("keys", "").split(",")):
+            replicas = self._replicas(key)
+            data[key] = {
+                "ok": bool(replicas),
+                "error": None if replicas else "OBJECT_NOT_FOUND",
+                "values": replicas or None,
+                "disk_values": None,
+                "local_disk_values": None,
+                "nof_values": None,
+            }
+        return 200, {"success": True, "data": data}
+
+    def _query_segment(self, query: Query, body: Any) -> Answer:
+        for node in self._segments():
+            if node.name == query.get("segment"):
+                return 200, f"{node.name}\nUsed(bytes): {node.used}\nCapacity(bytes) : {node.capacity}\n"
+        return 500, "Failed to query segment"
+
+    def _segment_status(self, query: Query, body: Any) -> Answer:
+        name = query.get("segment", "")
+        if any(node.name == name for node in self._segments()):
+            status = self._jobs.status_of(name)
+            return 200, {"success": True, "segment": name, **status, "error_code": 0, "error_message": ""}
+        return 404, {"success": False, "segment": name, "error_code": -101, "error_message": "SEGMENT_NOT_FOUND"}
+
+    def _remove_all(self, query: Query, body: Any) -> Answer:
+        keys = [key for key, _, _ in self._pool.list_blocks()]
+        removed = sum(bool(removed) for removed in self._pool.remove_many(keys))
+        return 200, {"success": True, "removed_count": removed}
+
+    def _drain(self, query: Query, body: Any) -> Answer:
+        return self._jobs.start(body if isinstance(body, dict) else {})
+
+    def _cancel(self, query: Query, body: Any) -> Answer:
+        job = query.get("job_id") or (body.get("job_id", "") if isinstance(body, dict) else "")
+        return self._jobs.cancel(str(job))
+
+
+class _Handler(BaseHTTPRequestHandler):
+    pages: dict[tuple[str, str], Callable[[Query, Any], Answer]]
+    timeout = 30
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        self._serve("GET", None)
+
+    def do_POST(self) -> None:
+        length = self.headers.get("Content-Length", "0")
+        if not length.isdigit() or int(length) > _MAX_BODY:
+            self.close_connection = True
+            return self._send(413, f"a body has at most {_MAX_BODY} bytes")
+        text = self.rfile.read(int(length))
+        try:
+            body = json.loads(text) if text.strip() else None
+        except ValueError as error:
+            return self._send(400, f"the body is not JSON: {error}")
+        return self._serve("POST", body)
+
+    def _serve(self, method: str, body: Any) -> None:
+        parts = urlsplit(self.path)
+        page = self.pages.get((method, parts.path))
+        if page is None:
+            return self._send(404, "404 Not Found")
+        query = {name: values[0] for name, values in parse_qs(parts.query).items()}
+        try:
+            return self._send(*page(query, body))
+        except TidepoolError as error:
+            return self._send(503, {"success": False, "error_code": -900, "error_message": str(error)})
+
+    def _send(self, status: int, answer: str | dict[str, Any]) -> None:
+        text = answer if isinstance(answer, str) else json.dumps(answer)
+        kind = _TEXT if isinstance(answer, str) else "application/json; charset=utf-8"
+        data = text.encode()
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        """Requests are not logged: probes would fill the log."""
+
+
+def _text(key: str | bytes) -> str:
+    return key if isinstance(key, str) else key.decode(errors="backslashreplace")
+
+
+def _split(name: str) -> tuple[str, str]:
+    bare, brace, labels = name.partition("{")
+    return bare, brace + labels

@@ -1,0 +1,71 @@
+"""``mooncake_master``: a Tidepool catalog under the name, the flags and the admin pages that Mooncake's users know."""
+
+import logging
+import signal
+import sys
+import threading
+
+from mooncake import flags
+from mooncake.admin import Admin
+from mooncake.settings import directory, log
+from tidepool import Catalog, Pool, TidepoolError
+
+_KNOWN = {
+    "rpc_port": "50051",
+    "rpc_address": "0.0.0.0",
+    "metrics_port": "9003",
+    "metrics_host": "0.0.0.0",
+    "default_kv_lease_ttl": "10000",
+    "client_ttl": "10",
+}
+#: Flags whose purpose is met in another way, or that tune what Tidepool does by itself.
+_ACCEPTED = (
+    "port",
+    "max_threads",
+    "rpc_thread_num",
+    "enable_gc",
+    "enable_metric_reporting",
+    "enable_http_metadata_server",
+    "http_metadata_server_port",
+    "http_metadata_server_host",
+    "eviction_ratio",
+    "eviction_high_watermark_ratio",
+    "memory_allocator",
+    "logtostderr",
+    "v",
+    "rpc_conn_timeout_seconds",
+    "rpc_enable_tcp_no_delay",
+    "cluster_id",
+)
+
+
+def main() -> int:
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    try:
+        return run(sys.argv[1:])
+    except (flags.FlagError, TidepoolError, OSError) as error:
+        log.error("%s", error)
+        return 1
+
+
+def run(arguments: list[str]) -> int:
+    values, unknown = flags.parse(arguments, _KNOWN, _ACCEPTED)
+    for name in unknown:
+        log.warning("flag --%s is not known to tidepool-mooncake: going on without it", name)
+    port = flags.number(values, "rpc_port", 0, 65535)
+    admin_port = flags.number(values, "metrics_port", 0, 65535)
+    dead_after = flags.number(values, "client_ttl", 1, 3600)
+    stopped = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopped.set())
+    with Catalog(
+        f"{values['rpc_address']}:{port}", suspect_after=min(2.0, dead_after / 2), dead_after=float(dead_after)
+    ) as catalog:
+        own = f"127.0.0.1:{catalog.address.rpartition(':')[2]}"
+        with (
+            Pool.connect([own], dir=directory(), wait=None) as pool,
+            Admin(catalog, pool, values["metrics_host"], admin_port) as admin,
+        ):
+            log.info("master serves at %s, admin pages at %s", catalog.address, admin.address)
+            stopped.wait()
+    return 0

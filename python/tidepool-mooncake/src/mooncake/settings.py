@@ -1,0 +1,117 @@
+"""Mooncake's settings as Tidepool's."""
+
+import logging
+import os
+import random
+import socket
+from dataclasses import dataclass
+from typing import Any
+
+log = logging.getLogger("mooncake")
+
+#: Where clients of Mooncake advertise themselves.
+_PORTS = range(12300, 14300)
+_DEFAULT_SIZE = 16 << 20
+_UNITS = {"": 1, "B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_warned: set[str] = set()
+
+
+class SettingError(ValueError):
+    """A setting that cannot be; the message names it and says what is allowed."""
+
+
+@dataclass
+class Settings:
+    """What a store is set up with."""
+
+    host: str
+    port: int | None
+    masters: list[str]
+    segment_bytes: int
+
+    @classmethod
+    def of(cls, arguments: dict[str, Any]) -> "Settings":
+        host, port = _host_and_port(str(arguments["local_hostname"] or "localhost"))
+        warn_of_protocol(str(arguments.get("protocol") or "tcp"))
+        for field in ("enable_ssd_offload", "enable_client_http_server"):
+            if _is_set(arguments.get(field)):
+                warn_once(f"{field} is set, which Tidepool does not offer: going on without it")
+        tenant = str(arguments.get("tenant_id") or "default")
+        if tenant != "default":
+            raise SettingError(f"tenant_id is {tenant!r}: allowed is 'default' until Tidepool has tenants")
+        return cls(
+            host=host,
+            port=port,
+            masters=_masters(str(arguments.get("master_server_addr") or "127.0.0.1:50051")),
+            segment_bytes=size("global_segment_size", arguments.get("global_segment_size", _DEFAULT_SIZE)),
+        )
+
+    def ports(self) -> list[int]:
+        """Ports to try for the segment."""
+        return [self.port] if self.port else random.sample(_PORTS, 20)
+
+    def is_loopback(self) -> bool:
+        return self.host in ("localhost", "127.0.0.1", "::1")
+
+
+def directory() -> str:
+    """Where this host's segments have their memory and sockets."""
+    return os.environ.get("TIDEPOOL_DIR", "/dev/shm/tidepool")
+
+
+def uses_shared_memory() -> bool:
+    """Whether segments on this host are read through shared memory; TCP is for comparing."""
+    return os.environ.get("TIDEPOOL_SHARED_MEMORY", "1") != "0"
+
+
+def size(field: str, value: Any) -> int:
+    """Bytes, given as a number or with a suffix like ``32MB``."""
+    text = str(value).strip().upper()
+    number = text.rstrip("IBKMGT ")
+    unit = text[len(number) :].strip().removesuffix("B").removesuffix("I")
+    try:
+        bytes_ = int(float(number) * _UNITS[unit]) if "." in number else int(number) * _UNITS[unit]
+    except (KeyError, ValueError):
+        bytes_ = -1
+    if bytes_ < 0:
+        raise SettingError(f"{field} is {value!r}: allowed are bytes from 0 on, as a number or like 32MB")
+    return bytes_
+
+
+def warn_of_protocol(protocol: str) -> None:
+    if protocol not in ("tcp", ""):
+        warn_once(f"protocol {protocol!r} is not available in Tidepool yet: blocks move through shared memory and TCP")
+
+
+def warn_once(message: str) -> None:
+    if message not in _warned:
+        _warned.add(message)
+        log.warning(message)
+
+
+def _is_set(value: Any) -> bool:
+    return str(value).lower() in ("true", "1") if value is not None else False
+
+
+def _masters(address: str) -> list[str]:
+    masters = [part.strip() for part in address.split(",") if part.strip()]
+    for master in masters:
+        if "://" in master or ":" not in master:
+            raise SettingError(
+                f"master_server_addr is {address!r}: allowed are masters as host:port, with commas between several"
+            )
+    return masters
+
+
+def _host_and_port(name: str) -> tuple[str, int | None]:
+    host, colon, port = name.rpartition(":")
+    if colon and port.isdigit() and ":" not in host:
+        return host, int(port)
+    return name, None
+
+
+def resolve(host: str, port: int) -> str:
+    """An address that a socket can listen on."""
+    info = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    address = str(info[4][0])
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"

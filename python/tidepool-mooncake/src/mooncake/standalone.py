@@ -1,0 +1,84 @@
+"""``mooncake_client``: a segment of its own process, which outlives the engines that use it."""
+
+import json
+import logging
+import signal
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from mooncake import flags
+from mooncake.settings import log
+from mooncake.store import MooncakeDistributedStore
+from tidepool import TidepoolError
+
+_KNOWN = {
+    "host": "localhost",
+    "global_segment_size": "4GB",
+    "master_server_address": "127.0.0.1:50051",
+    "metadata_server": "P2PHANDSHAKE",
+    "protocol": "tcp",
+    "device_names": "",
+    "port": "50052",
+    "threads": "1",
+}
+
+
+def main() -> int:
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    try:
+        return run(sys.argv[1:])
+    except (flags.FlagError, TidepoolError, OSError) as error:
+        log.error("%s", error)
+        return 1
+
+
+def run(arguments: list[str]) -> int:
+    values, unknown = flags.parse(arguments, _KNOWN, ())
+    for name in unknown:
+        log.warning("flag --%s is not known to tidepool-mooncake: going on without it", name)
+    stopped = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopped.set())
+    store = MooncakeDistributedStore()
+    code = store.setup(
+        values["host"],
+        values["metadata_server"],
+        values["global_segment_size"],
+        0,
+        values["protocol"],
+        values["device_names"],
+        values["master_server_address"],
+    )
+    if code:
+        return 1
+    masters = json.dumps(values["master_server_address"].split(",")).encode()
+    with _serve(masters, flags.number(values, "port", 0, 65535)) as server:
+        log.info("segment %s is mounted; engines find it through port %d", store.get_hostname(), server.server_port)
+        stopped.wait()
+        server.shutdown()
+    store.close()
+    return 0
+
+
+def _serve(masters: bytes, port: int) -> ThreadingHTTPServer:
+    """Tells engines where the masters are: ``GET /masters``."""
+
+    class Handler(BaseHTTPRequestHandler):
+        timeout = 30
+
+        def do_GET(self) -> None:
+            found = self.path == "/masters"
+            self.send_response(200 if found else 404)
+            self.send_header("Content-Length", str(len(masters) if found else 0))
+            self.end_headers()
+            self.wfile.write(masters if found else b"")
+
+        def log_message(self, format: str, *arguments: Any) -> None:
+            """Requests are not logged."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, name="masters", daemon=True).start()
+    return server

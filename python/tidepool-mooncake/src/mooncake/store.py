@@ -1,0 +1,364 @@
+"""``mooncake.store``: the names, arguments and return codes that engines know, on a Tidepool pool.
+
+Zero or a count is success, a negative number one of Mooncake's error codes. What is called often is in the extension
+module (:class:`tidepool._native.MooncakeStore`); this file adds set-up, configurations and what is seldom called.
+"""
+
+import functools
+import json
+import urllib.request
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tidepool._native import BufferHandle, MooncakeStore
+
+from mooncake.kinds import (
+    Descriptor,
+    DiskDescriptor,
+    MemoryDescriptor,
+    ObjectDataType,
+    ParallelAxis,
+    QueryTaskResponse,
+    ReadTarget,
+    ReplicaDescriptor,
+    ReplicaStatus,
+    ReplicateConfig,
+    SoftPinAction,
+    TaskStatus,
+    TaskType,
+    TensorParallelism,
+)
+from mooncake.memory import (
+    BufferLease,
+    BufferPool,
+    HostMemory,
+    MooncakeHostMemAllocator,
+    RegisteredBufferLease,
+    RegisteredBufferPool,
+)
+from mooncake.sessions import GetSessions, PutSessions
+from mooncake.settings import SettingError, Settings, directory, log, resolve, uses_shared_memory
+from mooncake.tasks import Tasks
+from tidepool import TidepoolError
+
+__all__ = [
+    "BufferHandle",
+    "BufferLease",
+    "BufferPool",
+    "Descriptor",
+    "DiskDescriptor",
+    "MemoryDescriptor",
+    "MooncakeDistributedStore",
+    "MooncakeHostMemAllocator",
+    "ObjectDataType",
+    "ParallelAxis",
+    "QueryTaskResponse",
+    "ReadTarget",
+    "RegisteredBufferLease",
+    "RegisteredBufferPool",
+    "ReplicaDescriptor",
+    "ReplicaStatus",
+    "ReplicateConfig",
+    "SoftPinAction",
+    "TaskStatus",
+    "TaskType",
+    "TensorParallelism",
+    "bind_to_numa_node",
+]
+
+_INTERNAL = -1
+_INVALID_PARAMS = -600
+_NOT_FOUND = -704
+#: How long set-up waits for a master.
+_WAIT = 5.0
+#: How long a call may take.
+_DEADLINE = 10.0
+#: Decides how many blocks a segment can hold.
+_SMALLEST_BLOCK = 4096
+_DEFAULT = ReplicateConfig()
+
+_SETUP = (
+    "local_hostname",
+    "metadata_server",
+    "global_segment_size",
+    "local_buffer_size",
+    "protocol",
+    "rdma_devices",
+    "master_server_addr",
+    "engine",
+    "enable_ssd_offload",
+    "ssd_offload_path",
+    "tenant_id",
+    "enable_client_http_server",
+    "client_http_port",
+)
+_NEEDED = 7
+
+Addresses = Sequence[int]
+
+
+class MooncakeDistributedStore(MooncakeStore):
+    """A store: a client of the pool, and the memory that this process brings to it."""
+
+    def __init__(self) -> None:
+        self._hostname = ""
+        self._memory = HostMemory()
+        self._put_sessions = PutSessions()
+        self._get_sessions = GetSessions()
+        self._tasks = Tasks()
+
+    # Lifecycle
+
+    def setup(self, *arguments: Any, **settings: Any) -> int:
+        """Connects to a master and mounts a segment: Mooncake's arguments in order or by name, or one dict."""
+        try:
+            return self._set_up(Settings.of(_setup_arguments(arguments, settings)))
+        except (SettingError, TidepoolError, OSError) as error:
+            log.error("setup: %s", error)
+            return _INVALID_PARAMS if isinstance(error, SettingError) else _INTERNAL
+
+    def _set_up(self, settings: Settings) -> int:
+        error: Exception | None = None
+        for port in settings.ports():
+            name = f"{settings.host}:{port}"
+            listen = resolve(settings.host, port) if settings.is_loopback() else f"0.0.0.0:{port}"
+            try:
+                self._connect(
+                    name=name,
+                    catalogs=settings.masters,
+                    dir=directory(),
+                    listen=listen,
+                    advertise=None if settings.is_loopback() else name,
+                    segment_bytes=settings.segment_bytes,
+                    smallest_block=_SMALLEST_BLOCK,
+                    local=uses_shared_memory(),
+                    tcp_streams=2,
+                    deadline=_DEADLINE,
+                    wait=_WAIT,
+                )
+            except TidepoolError as failure:
+                error = failure
+                if "in use" in str(failure):
+                    continue
+                raise
+            self._hostname = name
+            return 0
+        raise error or OSError("no port is free for the segment")
+
+    def init_all(self, protocol: str, device_name: str, mount_segment_size: int = 16 << 20) -> int:
+        """As :meth:`setup` with the environment's addresses."""
+        return self.setup("localhost", "P2PHANDSHAKE", mount_segment_size, 16 << 20, protocol, device_name, "")
+
+    def setup_dummy(self, mem_pool_size: int, local_buffer_size: int, server_address: str) -> int:
+        """Uses the segment of a ``mooncake_client`` process instead of bringing one."""
+        try:
+            with urllib.request.urlopen(f"http://{server_address}/masters", timeout=_WAIT) as answer:
+                masters = ",".join(json.loads(answer.read(1 << 16)))
+        except (OSError, ValueError) as error:
+            log.error("setup_dummy: no mooncake_client answers at %s: %s", server_address, error)
+            return _INTERNAL
+        return self.setup("localhost", "P2PHANDSHAKE", 0, local_buffer_size, "tcp", "", masters)
+
+    def close(self) -> int:
+        self._put_sessions.clear()
+        self._get_sessions.clear()
+        return super().close()
+
+    def health_check(self) -> int:
+        """0: well; 1: not set up; 2: the master does not answer."""
+        if not self._is_set_up():
+            return 1
+        return 0 if self._master_answers() else 2
+
+    def get_hostname(self) -> str:
+        return self._hostname
+
+    # Bytes
+
+    def put(self, key: str, value: Any, config: ReplicateConfig = _DEFAULT) -> int:
+        return self._put([key], [value], config.replica_num, config.first_choice())[0]
+
+    def put_parts(self, key: str, *parts: Any, config: ReplicateConfig = _DEFAULT) -> int:
+        return self._put([key], [parts], config.replica_num, config.first_choice())[0]
+
+    def put_batch(self, keys: Sequence[str], values: Sequence[Any], config: ReplicateConfig = _DEFAULT) -> int:
+        return _first_failure(self._put(keys, values, config.replica_num, config.first_choice()))
+
+    # Zero-copy
+
+    def put_from(self, key: str, buffer_ptr: int, size: int, config: ReplicateConfig = _DEFAULT) -> int:
+        return self.batch_put_from([key], [buffer_ptr], [size], config)[0]
+
+    def batch_put_from(
+        self, keys: Sequence[str], buffer_ptrs: Addresses, sizes: Sequence[int], config: ReplicateConfig = _DEFAULT
+    ) -> list[int]:
+        return self._put_from_one(keys, buffer_ptrs, sizes, config.replica_num, config.first_choice())
+
+    def put_from_with_metadata(
+        self,
+        key: str,
+        buffer_ptr: int,
+        metadata_buffer_ptr: int,
+        size: int,
+        metadata_size: int,
+        config: ReplicateConfig = _DEFAULT,
+    ) -> int:
+        """Stores the metadata and then the data as one block."""
+        pieces, sizes = [metadata_buffer_ptr, buffer_ptr], [metadata_size, size]
+        return self.batch_put_from_multi_buffers([key], [pieces], [sizes], config)[0]
+
+    def batch_put_from_multi_buffers(
+        self,
+        keys: Sequence[str],
+        all_buffer_ptrs: Sequence[Addresses],
+        all_sizes: Sequence[Sequence[int]],
+        config: ReplicateConfig = _DEFAULT,
+    ) -> list[int]:
+        return self._put_from(keys, all_buffer_ptrs, all_sizes, config.replica_num, config.first_choice())
+
+    def get_into_ranges(
+        self,
+        buffer_ptrs: Addresses,
+        all_keys: Sequence[Sequence[str]],
+        all_dst_offsets: Sequence[Sequence[Sequence[int]]],
+        all_src_offsets: Sequence[Sequence[Sequence[int]]],
+        all_sizes: Sequence[Sequence[Sequence[int]]],
+    ) -> list[list[list[int]]]:
+        """Fragments of blocks into places in buffers; the answer has the shape of ``all_sizes``."""
+        ranges = [
+            (key, buffer + to, start, size)
+            for buffer, keys, *offsets in zip(
+                buffer_ptrs, all_keys, all_dst_offsets, all_src_offsets, all_sizes, strict=True
+            )
+            for key, *fragments in zip(keys, *offsets, strict=True)
+            for to, start, size in zip(*fragments, strict=True)
+        ]
+        codes = iter(self._get_ranges(ranges))
+        return [[[next(codes) for _ in sizes] for sizes in of_buffer] for of_buffer in all_sizes]
+
+    # Removal
+
+    def remove(self, key: str, force: bool = False) -> int:
+        return self._remove([key])[0]
+
+    def batch_remove(self, keys: Sequence[str], force: bool = False) -> list[int]:
+        return self._remove(keys)
+
+    def remove_by_regex(self, regex_pattern: str, force: bool = False) -> int:
+        return self._remove_matching(regex_pattern)
+
+    def remove_all(self, force: bool = False) -> int:
+        return self._remove_matching(None)
+
+    def _remove_matching(self, pattern: str | None) -> int:
+        code, keys = self._matching(pattern)
+        return code if code else self._remove(keys).count(0)
+
+    # Replicas and tasks
+
+    def get_replica_desc(self, key: str) -> list[ReplicaDescriptor]:
+        return self.batch_get_replica_desc([key]).get(key, [])
+
+    def batch_get_replica_desc(self, keys: Sequence[str]) -> dict[str, list[ReplicaDescriptor]]:
+        found = zip(keys, self._describe(keys), strict=True)
+        return {key: [_replica(*copy) for copy in copies] for key, copies in found if copies}
+
+    def create_copy_task(self, key: str, targets: Sequence[str]) -> tuple[tuple[int, int], int]:
+        """Has segments copy a block, in the background: ask :meth:`query_task` how it stands."""
+        if not self.is_exist(key):
+            return (0, 0), _NOT_FOUND
+        copies = [functools.partial(self._copy, key, target) for target in targets]
+        return self._tasks.start(TaskType.REPLICA_COPY, copies), 0
+
+    def create_move_task(self, key: str, source: str, target: str) -> tuple[tuple[int, int], int]:
+        """Has ``target`` take a block over from ``source``."""
+        if source not in (copy.segment for copy in self.get_replica_desc(key)):
+            return (0, 0), _NOT_FOUND
+        move = functools.partial(self._copy, key, target, source)
+        return self._tasks.start(TaskType.REPLICA_MOVE, [move]), 0
+
+    def query_task(self, task_id: tuple[int, int]) -> tuple[QueryTaskResponse | None, int]:
+        return self._tasks.query(task_id)
+
+    def get_offload_rpc_read_count(self) -> int:
+        """Reads from disks of other hosts; there are none."""
+        return 0
+
+    # Sessions
+
+    def batch_get_session_start(self, keys: Sequence[str]) -> list[int]:
+        return self._get_sessions.start(self, keys)
+
+    def batch_get_into_multi_buffer_ranges(
+        self,
+        keys: Sequence[str],
+        all_buffer_ptrs: Sequence[Addresses],
+        all_sizes: Sequence[Sequence[int]],
+        all_src_offsets: Sequence[Sequence[int]],
+    ) -> list[int]:
+        return self._get_sessions.read(self, keys, all_buffer_ptrs, all_sizes, all_src_offsets)
+
+    def batch_get_session_end(self, keys: Sequence[str]) -> int:
+        return self._get_sessions.end(keys)
+
+    def batch_put_session_start(
+        self, keys: Sequence[str], sizes: Sequence[int], config: ReplicateConfig = _DEFAULT
+    ) -> list[int]:
+        return self._put_sessions.start(self, keys, sizes, config)
+
+    def batch_put_from_multi_buffer_ranges(
+        self,
+        keys: Sequence[str],
+        all_buffer_ptrs: Sequence[Addresses],
+        all_sizes: Sequence[Sequence[int]],
+        all_dst_offsets: Sequence[Sequence[int]],
+    ) -> list[int]:
+        return self._put_sessions.write(self, keys, all_buffer_ptrs, all_sizes, all_dst_offsets)
+
+    def batch_put_session_end(self, keys: Sequence[str]) -> list[int]:
+        return self._put_sessions.end(self, keys)
+
+    def batch_put_session_revoke(self, keys: Sequence[str]) -> list[int]:
+        return self._put_sessions.revoke(keys)
+
+    # Memory of the host
+
+    def alloc_from_mem_pool(self, size: int) -> int:
+        return self._memory.alloc(size)
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if "tensor" in name and not name.startswith("_"):
+            raise NotImplementedError(
+                f"{name}: tidepool-mooncake has no tensor calls yet; store the tensor's bytes instead"
+            )
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+
+def bind_to_numa_node(node: int) -> None:
+    """Does nothing: memory lies where its segment was started."""
+
+
+def _setup_arguments(arguments: Sequence[Any], settings: dict[str, Any]) -> dict[str, Any]:
+    if len(arguments) == 1 and isinstance(arguments[0], dict):
+        return {"local_hostname": "localhost", **arguments[0], **settings}
+    unknown = set(settings) - set(_SETUP)
+    given = dict(zip(_SETUP, arguments, strict=False)) | settings
+    missing = [name for name in _SETUP[:_NEEDED] if name not in given]
+    if len(arguments) > len(_SETUP) or unknown or missing:
+        # A caller that tries newer arguments first expects this one to be refused like so.
+        what = f"missing {missing}" if missing else f"unknown {sorted(unknown)}" if unknown else "too many"
+        raise TypeError(f"setup(): incompatible function arguments: {what}")
+    return given
+
+
+def _first_failure(codes: Sequence[int]) -> int:
+    return next((code for code in codes if code), 0)
+
+
+def _replica(segment: str, size: int, endpoint: str) -> ReplicaDescriptor:
+    memory = MemoryDescriptor(Descriptor(size=size, transport_endpoint=endpoint))
+    return ReplicaDescriptor(ReplicaStatus.COMPLETE, memory, segment)
+
+
+for _kinds in (ObjectDataType, ReplicaStatus, TaskStatus, TaskType):
+    globals().update(_kinds.__members__)
