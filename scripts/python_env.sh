@@ -1,13 +1,16 @@
 #!/bin/sh
 # Prints the path of a Python environment with the packages of a requirements file, and makes it if it is not there:
 #   scripts/python_env.sh NAME REQUIREMENTS [PYTHON]
+# A file beside it whose name ends in .nodeps.txt lists packages to install without what they ask for.
 # Environments are kept outside the checkout, one for each content of the file, and found again:
 # ${TIDEPOOL_CACHE:-~/.cache/tidepool}/NAME-HASH.
 set -eu
 name=$1 requirements=$2 python=${3:-python3}
 cache=${TIDEPOOL_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/tidepool}
 version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
-hash=$( (echo "$version"; cat "$requirements") | sha256sum | cut -c1-12)
+alone=${requirements%.txt}.nodeps.txt
+[ -e "$alone" ] || alone=/dev/null
+hash=$( (echo "$version"; cat "$requirements" "$alone") | sha256sum | cut -c1-12)
 env=$cache/$name-$hash
 if [ ! -e "$env/complete" ]; then
     mkdir -p "$cache"
@@ -15,6 +18,8 @@ if [ ! -e "$env/complete" ]; then
     rm -rf "$env" "$env.making.$$"
     "$python" -m venv "$env.making.$$" >&2
     "$env.making.$$/bin/python" -m pip install --quiet --disable-pip-version-check -r "$requirements" >&2
+    [ "$alone" = /dev/null ] ||
+        "$env.making.$$/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps -r "$alone" >&2
     touch "$env.making.$$/complete"
     mv "$env.making.$$" "$env"
     # Scripts name the interpreter that they were installed for.

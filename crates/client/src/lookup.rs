@@ -9,6 +9,9 @@ use crate::peers::Table;
 use std::collections::HashMap;
 use tidepool_types::{BlockId, InvalidInput, NodeName, Tier};
 
+/// Ids whose cache misses overlap: enough to hide them, few enough for the cache.
+const LOOKED_UP_TOGETHER: usize = 64;
+
 /// How much of some chains the pool can serve.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Matches {
@@ -55,7 +58,11 @@ impl Client {
         if table.locals.is_empty() {
             return Ok(core.catalogs.exists(&ids, deadline).found);
         }
-        let mut found: Vec<bool> = ids.iter().map(|id| local_place(&table, id).is_some()).collect();
+        let mut found: Vec<bool> = Vec::with_capacity(ids.len());
+        for step in ids.chunks(LOOKED_UP_TOGETHER) {
+            prefetch(&table, step);
+            found.extend(step.iter().map(|id| local_place(&table, id).is_some()));
+        }
         let open: Vec<usize> = (0..ids.len()).filter(|&index| !found[index]).collect();
         if !open.is_empty() {
             let asked: Vec<BlockId> = open.iter().map(|&index| ids[index]).collect();
@@ -91,6 +98,13 @@ pub(crate) fn ids_of<K: AsRef<[u8]>>(core: &Core, keys: &[K]) -> Result<Vec<Bloc
     keys.iter().map(|key| core.id_of(key.as_ref())).collect()
 }
 
+/// Asks for the cache lines that looking for `ids` will need, so that the waits for them overlap.
+fn prefetch(table: &Table, ids: &[BlockId]) {
+    let mappings = || table.locals.iter().filter_map(|peer| peer.memory()).map(|memory| &memory.mapping);
+    mappings().for_each(|mapping| ids.iter().for_each(|id| mapping.prefetch_index(id)));
+    mappings().for_each(|mapping| ids.iter().for_each(|id| mapping.prefetch_header(id)));
+}
+
 /// The first node of this host that holds the block.
 fn local_place(table: &Table, id: &BlockId) -> Option<u16> {
     let holds = |peer: &crate::peers::Peer| peer.memory().is_some_and(|memory| memory.mapping.find(id).is_some());
@@ -99,7 +113,16 @@ fn local_place(table: &Table, id: &BlockId) -> Option<u16> {
 
 fn local_run(table: &Table, chain: &[BlockId]) -> ChainMatch {
     let place = |id| Some(Place { node: local_place(table, id)?, tier: Tier::Dram });
-    ChainMatch { places: chain.iter().map_while(place).collect() }
+    let mut places = Vec::new();
+    for step in chain.chunks(LOOKED_UP_TOGETHER) {
+        prefetch(table, step);
+        let before = places.len();
+        places.extend(step.iter().map_while(place));
+        if places.len() < before + step.len() {
+            break;
+        }
+    }
+    ChainMatch { places }
 }
 
 /// Adds a catalog's run to the end of a local one.

@@ -100,13 +100,13 @@ impl Mapping {
     }
 
     /// Asks the processor for the index line that the search for `id` starts at.
-    pub(crate) fn prefetch_index(&self, id: &BlockId) {
+    pub fn prefetch_index(&self, id: &BlockId) {
         let index = self.index();
         prefetch(index.bucket(index.home(id.words())).as_ptr().cast());
     }
 
     /// Asks the processor for the header that the index suggests for `id`; the index line should be in cache.
-    pub(crate) fn prefetch_header(&self, id: &BlockId) {
+    pub fn prefetch_header(&self, id: &BlockId) {
         if let Some(header) = self.index().find(id.words(), |slot| self.header(slot)) {
             prefetch(header.as_ptr().cast());
         }

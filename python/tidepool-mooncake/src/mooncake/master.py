@@ -63,7 +63,7 @@ def run(arguments: list[str]) -> int:
     ) as catalog:
         own = f"127.0.0.1:{catalog.address.rpartition(':')[2]}"
         with (
-            Pool.connect([own], dir=directory(), wait=None) as pool,
+            Pool.connect([own], dir=directory(), wait=None, local=False) as pool,
             Admin(catalog, pool, values["metrics_host"], admin_port) as admin,
         ):
             log.info("master serves at %s, admin pages at %s", catalog.address, admin.address)
