@@ -14,4 +14,6 @@ scripts/build_wheels.sh "$target/python-wheels" dev
 export PYTHONPATH="$installed" PATH="$installed/bin:$env/bin:$PATH"
 "$env/bin/python" -m mypy --strict -p tidepool -p mooncake
 "$env/bin/python" -m mypy.stubtest tidepool --mypy-config-file python/mypy.ini --allowlist python/stubtest-allowed.txt --ignore-unused-allowlist
+TIDEPOOL_VLLM_PYTHON="$(scripts/python_env.sh vllm python/requirements-vllm.txt)/bin/python"
+export TIDEPOOL_VLLM_PYTHON
 "$env/bin/python" -m pytest -q python/tests "$@"

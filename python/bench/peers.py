@@ -1,7 +1,7 @@
 """Tidepool's drop-in against Mooncake itself: the same script on both sides, alternating, medians, in one run.
 
-``make bench-peers`` prepares the environments and runs this. Each side has a master, a process with a segment that holds the
-blocks, and a process without one that reads them.
+``make bench-peers`` prepares the environments and runs this. Each side has a master, a process with a segment that
+holds the blocks, and a process without one that reads them.
 """
 
 import argparse
@@ -23,7 +23,11 @@ from typing import Any
 HERE = Path(__file__).parent
 SEGMENT = 1536 << 20
 #: Name, bytes of a block, blocks stored, blocks in a call, calls in a sample.
-READS = [("2MiB x 32", 2 << 20, 128, 32, 4), ("64KiB x 128", 64 << 10, 2048, 128, 16), ("4KiB x 32", 4096, 8192, 32, 64)]
+READS = [
+    ("2MiB x 32", 2 << 20, 128, 32, 4),
+    ("64KiB x 128", 64 << 10, 2048, 128, 16),
+    ("4KiB x 32", 4096, 8192, 32, 64),
+]
 WRITES = [("2MiB", 2 << 20, 32, 4), ("64KiB", 64 << 10, 128, 16), ("4KiB", 4096, 128, 16)]
 GOALS = {
     "get, 2MiB x 32": 5,
@@ -89,12 +93,11 @@ class Side:
         port, admin = free_port(), free_port()
         self.environment = {**os.environ, "PATH": f"{self.path}:{os.environ['PATH']}", **self.variables}
         line = ["mooncake_master", f"--rpc_port={port}", f"--metrics_port={admin}", "--default_kv_lease_ttl=5000"]
-        self.log = tempfile.TemporaryFile()
         self.master = subprocess.Popen(
             [shutil.which(line[0], path=self.environment["PATH"]) or line[0], *line[1:]],
             env=self.environment,
-            stderr=self.log,
-            stdout=self.log,
+            stderr=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
         )
         self.address = f"127.0.0.1:{port}"
         until = time.monotonic() + 30

@@ -1,7 +1,7 @@
 """One side of the comparison: a process that uses ``mooncake.store``, whoever provides it, and does what it is told.
 
-Each line of standard input is a JSON object with the name of a task and its arguments; the answer is one line of JSON. Times
-are of the calls alone: filling, verifying and removing are outside.
+Each line of standard input is a JSON object with the name of a task and its arguments; the answer is one line of JSON.
+Times are of the calls alone: filling, verifying and removing are outside.
 """
 
 import ctypes
@@ -47,7 +47,9 @@ class Side:
                 ctypes.memset(memory.at + place * size, number % 251, size)
                 _stamp(memory.at + place * size, size, number)
             keys = [key(prefix, number) for number in numbers]
-            codes = self.store.batch_put_from(keys, [memory.at + n * size for n in range(len(keys))], [size] * len(keys))
+            codes = self.store.batch_put_from(
+                keys, [memory.at + n * size for n in range(len(keys))], [size] * len(keys)
+            )
             assert not any(codes), codes[:5]
 
     def get(self, prefix: str, size: int, count: int, batch: int, calls: int, start: int) -> float:

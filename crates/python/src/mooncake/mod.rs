@@ -48,13 +48,14 @@ impl MooncakeStore {
     }
 
     /// Reads blocks into pieces of registered memory. One code each: the bytes read, or what went wrong.
-    fn read(&self, py: Python<'_>, keys: &[Key], pieces: &[Vec<Piece>]) -> PyResult<Vec<i64>> {
+    fn read<P: AsRef<[Piece]> + Sync>(&self, py: Python<'_>, keys: &[Key], pieces: &[P]) -> PyResult<Vec<i64>> {
         let Some(client) = self.client()? else { return Ok(vec![INVALID_PARAMS; keys.len()]) };
-        if keys.len() != pieces.len() || !self.registered.hold(pieces.iter().flatten()) {
+        if keys.len() != pieces.len() || !self.registered.hold(pieces.iter().flat_map(AsRef::as_ref)) {
             return Ok(vec![INVALID_PARAMS; keys.len()]);
         }
         let read = || {
-            let mut items: Vec<_> = keys.iter().zip(pieces).map(|(key, pieces)| get_item(key, None, pieces)).collect();
+            let mut items: Vec<_> =
+                keys.iter().zip(pieces).map(|(key, pieces)| get_item(key, None, pieces.as_ref())).collect();
             client.get_batch_into(&mut items)
         };
         Ok(py.detach(read).into_iter().zip(keys).map(|(answer, key)| read_code(answer, key)).collect())
@@ -179,7 +180,7 @@ impl MooncakeStore {
     }
 
     fn get_into(&self, py: Python<'_>, key: Key, buffer_ptr: usize, size: usize) -> PyResult<i64> {
-        Ok(self.read(py, &[key], &[vec![Piece::new(buffer_ptr, size)]])?[0])
+        Ok(self.read(py, &[key], &[[Piece::new(buffer_ptr, size)]])?[0])
     }
 
     fn batch_get_into(
@@ -192,7 +193,7 @@ impl MooncakeStore {
         if buffer_ptrs.len() != sizes.len() {
             return Ok(vec![INVALID_PARAMS; keys.len()]);
         }
-        let pieces: Vec<_> = buffer_ptrs.into_iter().zip(sizes).map(|(at, len)| vec![Piece::new(at, len)]).collect();
+        let pieces: Vec<_> = buffer_ptrs.into_iter().zip(sizes).map(|(at, len)| [Piece::new(at, len)]).collect();
         self.read(py, &keys, &pieces)
     }
 

@@ -1,0 +1,58 @@
+"""One real vLLM on the CPU: ``instance.py MODEL CONNECTOR LENGTH...``, the connector as JSON, or ``none``.
+
+Prompts depend on their length only, so that two instances ask for the same prefixes. Prints one line of JSON for each:
+what was generated, its log-probabilities, how many tokens came from a cache, and the time to the first token.
+"""
+
+import json
+import random
+import sys
+import time
+from typing import Any
+
+from vllm import LLM, SamplingParams
+
+
+def main(model: str, connector: str, *lengths: str) -> None:
+    options = {} if connector == "none" else {"kv_transfer_config": json.loads(connector)}
+    llm = LLM(
+        model=model,
+        dtype="float32",
+        seed=0,
+        block_size=128,
+        max_model_len=8448,
+        max_num_batched_tokens=8448,
+        skip_tokenizer_init=True,
+        enforce_eager=True,
+        enable_prefix_caching=True,
+        disable_log_stats=False,
+        **options,
+    )
+    first = SamplingParams(temperature=0, max_tokens=1, ignore_eos=True, detokenize=False, logprobs=5)
+    more = SamplingParams(temperature=0, max_tokens=16, ignore_eos=True, detokenize=False)
+
+    def ask(tokens: list[int], how: SamplingParams) -> tuple[float, Any]:
+        began = time.perf_counter()
+        [answer] = llm.generate([{"prompt_token_ids": tokens}], how, use_tqdm=False)
+        return time.perf_counter() - began, answer
+
+    # The first request of an instance pays for start-up.
+    ask([random.Random("warm-up").randrange(10, 1000) for _ in range(300)], first)
+    for length in map(int, lengths):
+        draw = random.Random(length)
+        prompt = [draw.randrange(10, 1000) for _ in range(length)]
+        seconds, answer = ask(prompt, first)
+        report = {
+            "length": length,
+            "seconds": seconds,
+            "cached": answer.num_cached_tokens,
+            "logprobs": {token: found.logprob for token, found in answer.outputs[0].logprobs[0].items()},
+            "tokens": list(ask(prompt, more)[1].outputs[0].token_ids),
+        }
+        print("RESULT", json.dumps(report), flush=True)
+        # What was computed is stored in the background.
+        time.sleep(1)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
