@@ -47,8 +47,10 @@ impl Listeners {
 }
 
 fn listen_unix(path: &Path) -> io::Result<UnixListener> {
-    // The node's lock is held, so a socket of this name was left by a dead node.
-    let _ = std::fs::remove_file(path);
+    // The node's lock is held, so a socket of this name was left by a dead node. Anything else is somebody else's.
+    if !tidepool_store::clear_socket(path)? {
+        return Err(io::Error::other("is in the way, and is no socket: move it, or choose another name or directory"));
+    }
     let listener = UnixListener::bind(path)?;
     listener.set_nonblocking(true)?;
     Ok(listener)

@@ -9,6 +9,7 @@ mod browse;
 mod evict;
 mod files;
 mod hold;
+mod marked;
 mod reserve;
 mod stats;
 #[cfg(test)]
@@ -16,6 +17,7 @@ mod tests;
 
 pub use files::{OpenError, PoolConfig};
 pub use hold::Hold;
+pub use marked::clear_socket;
 pub use reserve::{NoRoom, Reservation, Sealed};
 pub use stats::PoolStats;
 

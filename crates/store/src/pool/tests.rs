@@ -5,11 +5,13 @@ mod common;
 
 use super::*;
 use crate::inventory::Inventory as _;
+use crate::layout::{MAP_MARK, SLAB_MARK};
 use crate::placed::Placed;
 use crate::pool::reserve::{NoRoom, Sealed};
 use crate::{Mapping, ShmTransport};
 use common::{create, id, put, reserve, soon, sums};
 use std::collections::HashMap;
+use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::time::Duration;
 use tidepool_transfer::copy::CopyPool;
@@ -310,16 +312,70 @@ fn a_second_owner_of_the_same_name_is_refused_and_leftovers_are_removed() {
         capacity: ByteSize(1 << 20),
         smallest_expected_block: ByteSize(4096),
     };
-    // What a killed node leaves: files, and a lock that nobody holds.
-    for leftover in ["n.map", "n.slab", "n.lock", "gone.map", "gone.slab", "gone.lock", "gone.sock"] {
-        std::fs::write(dir.path().join(leftover), b"old").unwrap();
-    }
+    // What killed nodes leave: marked files, a socket, and a lock that nobody holds. One was killed while it allocated.
+    let _sockets = ["n", "gone"].map(|name| {
+        std::fs::write(dir.path().join(format!("{name}.lock")), marked::LOCK).unwrap();
+        std::fs::write(dir.path().join(format!("{name}.map")), [&MAP_MARK[..], &[0; 5000]].concat()).unwrap();
+        std::fs::write(dir.path().join(format!("{name}.slab")), SLAB_MARK).unwrap();
+        UnixListener::bind(dir.path().join(format!("{name}.sock"))).unwrap()
+    });
     let pool = Pool::create(&config).unwrap();
     assert!(matches!(Pool::create(&config), Err(OpenError::InUse { .. })));
-    assert!(!dir.path().join("gone.slab").exists());
+    assert_eq!(names(dir.path()), ["n.lock", "n.map", "n.slab"]);
     put(&pool, b"k", b"bytes").unwrap();
     drop(pool);
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "a clean end leaves nothing");
+}
+
+/// A node that started took every unlocked `*.lock` in its directory for that of a dead node, and deleted it with all that
+/// had the same stem; what had the names of its own files went too. In a shared directory that was other programs' data. Now
+/// only files that bear a mark go, and a foreign one is an error if it is in the way.
+#[test]
+fn other_programs_files_are_never_removed() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let config = PoolConfig {
+        dir: dir.path().to_owned(),
+        name: NodeName::new("n").unwrap(),
+        epoch: Epoch(1),
+        capacity: ByteSize(1 << 20),
+        smallest_expected_block: ByteSize(4096),
+    };
+    let bystanders = ["cargo.lock", "cargo.map", "cargo.sock", "empty.lock", "gone.map", "gone.sock", "n.txt"];
+    for name in bystanders {
+        std::fs::write(dir.path().join(name), if name == "empty.lock" { "" } else { "theirs" }).unwrap();
+    }
+    // A dead node's lock says nothing about what else has its stem.
+    std::fs::write(dir.path().join("gone.lock"), marked::LOCK).unwrap();
+    drop(Pool::create(&config).unwrap());
+    assert_eq!(names(dir.path()), bystanders);
+
+    for name in ["n.lock", "n.map", "n.slab"] {
+        let path = dir.path().join(name);
+        let refused = || match Pool::create(&config) {
+            Err(OpenError::Foreign { path: named }) => assert_eq!(named, path),
+            other => panic!("{name}: {other:?}"),
+        };
+        for content in [&b""[..], b"theirs", b"theirs, and longer than a mark"] {
+            std::fs::write(&path, content).unwrap();
+            refused();
+            assert_eq!(std::fs::read(&path).unwrap(), content);
+        }
+        std::fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink(dir.path().join("n.txt"), &path).unwrap();
+        refused();
+        std::fs::remove_file(&path).unwrap();
+        std::fs::create_dir(&path).unwrap();
+        refused();
+        std::fs::remove_dir(&path).unwrap();
+        assert_eq!(names(dir.path()), bystanders);
+    }
+}
+
+fn names(dir: &std::path::Path) -> Vec<String> {
+    let entries = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<String> = entries.collect();
+    names.sort();
+    names
 }
 
 #[test]
