@@ -3,6 +3,7 @@
 mod common;
 
 use common::{content, eventually, id, read, soon, start, start_with};
+use std::time::Instant;
 use tidepool_node::{Node, NodeConfig};
 use tidepool_transfer::conn::ConnError;
 use tidepool_transfer::tcp::{TcpConfig, TcpTransport};
@@ -136,6 +137,21 @@ fn the_scrubber_finds_a_flipped_byte_without_a_reader() {
     std::fs::OpenOptions::new().write(true).open(&slab).unwrap().write_at(&[0xaa], at as u64).unwrap();
     eventually("the block is quarantined", || node.metric("tidepool_node_damaged_total") == 1);
     assert!(!client.holds(b"k"));
+}
+
+/// The scrubber paused for as long as the bytes it had found were worth: a nearly empty pool was read, and all its slots were
+/// scanned, thousands of times a second, on a whole core. Now a pass has a shortest time. (A slow machine makes fewer passes
+/// than this allows, never more.)
+#[test]
+fn a_nearly_empty_pool_is_not_scrubbed_without_a_pause() {
+    let started = Instant::now();
+    let node = start_with("idle", |config| config.scrub_rate.0 = 128 << 20);
+    let shortest_pass = node.node.pool().capacity() as f64 / f64::from(128 << 20);
+    node.unix(1).put(b"k", &content(b"k", 4096));
+    let scrubbed = || node.metric("tidepool_node_scrubbed_bytes_total");
+    eventually("three passes", || scrubbed() >= 3 * 4096);
+    let (passes, most) = (scrubbed() / 4096, started.elapsed().as_secs_f64() / shortest_pass + 1.0);
+    assert!(passes as f64 <= most, "{passes} passes, {most} at most");
 }
 
 #[test]

@@ -27,6 +27,7 @@ impl Pool {
             };
             if let Some((run, offset)) = taken {
                 inner.free_slots.pop_front();
+                inner.slots_used = inner.slots_used.max(u64::from(slot) + 1);
                 inner.slots[slot as usize].run = Some(run);
                 return Some((slot, offset));
             }

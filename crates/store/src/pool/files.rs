@@ -153,6 +153,7 @@ impl Inner {
             order: Lru::new(slots),
             slots: vec![Slot::default(); slots as usize],
             free_slots: (0..slots).collect(),
+            slots_used: 0,
             journal: Journal::default(),
             uses: 0,
             stats: PoolStats::default(),

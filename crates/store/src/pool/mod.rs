@@ -57,6 +57,8 @@ struct Inner {
     slots: Vec<Slot>,
     /// Oldest first, so that a slow reader's slot is reused as late as possible.
     free_slots: VecDeque<u32>,
+    /// One past the highest slot that was ever taken: what lies behind it need not be looked at.
+    slots_used: u64,
     journal: Journal,
     uses: u64,
     stats: PoolStats,
