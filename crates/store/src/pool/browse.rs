@@ -23,7 +23,7 @@ impl Pool {
             let sealed = |slot: &u64| inner.slots[*slot as usize].state == SlotState::Sealed;
             if let Some(slot) = (first..end).find(sealed) {
                 let (_, described) = load_sealed(self.header(slot as u32))?;
-                return Some((self.hold_slot(&mut inner, slot as u32, described), slot + 1));
+                return Some((self.peek_slot(&mut inner, slot as u32, described), slot + 1));
             }
             first = end;
         }

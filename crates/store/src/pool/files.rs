@@ -151,6 +151,8 @@ impl Inner {
             last_generation: 0,
             heap: Heap::new(shape.capacity),
             order: Lru::new(slots),
+            walls: Lru::new(slots),
+            looked_at: Vec::new(),
             slots: vec![Slot::default(); slots as usize],
             free_slots: (0..slots).collect(),
             slots_used: 0,

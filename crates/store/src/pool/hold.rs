@@ -1,7 +1,7 @@
 //! Holds: a sealed block that stays where it is until the hold is dropped. Sends and borrowed views hold; look-ups and
 //! copies on the same host never do.
 
-use super::{Inner, Pool, SlotState};
+use super::{Inner, Pool, Slot, SlotState};
 use crate::memory::prefetch;
 use crate::placed::Placed;
 use crate::protocol::{Described, State, retire, stamp};
@@ -16,6 +16,8 @@ pub struct Hold {
     slot: u32,
     generation: u64,
     described: Described,
+    /// Whether it counts as a use of the block.
+    is_use: bool,
 }
 
 impl Pool {
@@ -44,8 +46,9 @@ impl Pool {
         if copy.is_some_and(|copy| copy != self.name(generation)) {
             return None;
         }
-        inner.mark_used(slot);
-        let hold = self.hold_slot(inner, slot, described);
+        inner.wall_in(slot);
+        inner.slots[slot as usize].uses += 1;
+        let hold = self.hold_slot(inner, slot, described, true);
         // Whoever holds a block reads its checksums next.
         prefetch(hold.checksums().as_ptr().cast());
         Some(hold)
@@ -55,15 +58,20 @@ impl Pool {
     pub fn peek(self: &Arc<Self>, id: &BlockId) -> Option<Hold> {
         let mut inner = self.inner.lock();
         let (slot, described) = self.lookup(&inner, id)?;
-        Some(self.hold_slot(&mut inner, slot, described))
+        Some(self.peek_slot(&mut inner, slot, described))
     }
 
     /// Holds a sealed slot without counting it as a use.
-    pub(super) fn hold_slot(self: &Arc<Self>, inner: &mut Inner, slot: u32, described: Described) -> Hold {
+    pub(super) fn peek_slot(self: &Arc<Self>, inner: &mut Inner, slot: u32, described: Described) -> Hold {
+        inner.looked_at.push(slot);
+        self.hold_slot(inner, slot, described, false)
+    }
+
+    fn hold_slot(self: &Arc<Self>, inner: &mut Inner, slot: u32, described: Described, is_use: bool) -> Hold {
         inner.slots[slot as usize].holds += 1;
         inner.stats.holds += 1;
         let generation = inner.slots[slot as usize].generation;
-        Hold { pool: Arc::clone(self), slot, generation, described }
+        Hold { pool: Arc::clone(self), slot, generation, described, is_use }
     }
 
     /// Which of `ids` are held, with their lengths. Counts as a use of each.
@@ -201,16 +209,32 @@ impl Drop for Hold {
     fn drop(&mut self) {
         let mut inner = self.pool.inner.lock();
         inner.stats.holds -= 1;
-        let slot = &mut inner.slots[self.slot as usize];
-        slot.holds -= 1;
-        if slot.holds > 0 {
+        inner.let_go(self.slot, self.is_use);
+        let Slot { state, holds, .. } = inner.slots[self.slot as usize];
+        if holds > 0 {
             return;
         }
-        if slot.state == SlotState::Withdrawn {
+        if state == SlotState::Withdrawn {
             let generation = inner.next_generation();
             retire(self.pool.header(self.slot), stamp(generation, State::Free));
             let _ = self.pool.release(&mut inner, self.slot);
         }
         self.pool.freed.notify_all();
+    }
+}
+
+impl Inner {
+    /// A hold ends. A block that was in use may be evicted again, last of all; one that was looked at is where it was.
+    fn let_go(&mut self, slot: u32, is_use: bool) {
+        let entry = &mut self.slots[slot as usize];
+        entry.holds -= 1;
+        if is_use {
+            entry.uses -= 1;
+            if entry.uses == 0 && entry.state == SlotState::Sealed {
+                self.offer(slot);
+            }
+        } else if let Some(at) = self.looked_at.iter().position(|&looked_at| looked_at == slot) {
+            self.looked_at.swap_remove(at);
+        }
     }
 }

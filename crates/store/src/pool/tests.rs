@@ -1,7 +1,7 @@
 //! What a pool promises its node, checked without sockets: the owner writes through its own mapping.
 
 #[path = "../../tests/common/mod.rs"]
-mod common;
+pub(super) mod common;
 
 use super::*;
 use crate::inventory::Inventory as _;
@@ -19,12 +19,12 @@ use tidepool_transfer::ops::{Completion, Destination, Done, Failure, Op, ReadOp}
 use tidepool_transfer::transport::Transport as _;
 use tidepool_types::{ByteSize, ClientId, Deadline, Key, NodeName};
 
-struct Fixture {
+pub(super) struct Fixture {
     _dir: tempfile::TempDir,
-    pool: Arc<Pool>,
+    pub(super) pool: Arc<Pool>,
 }
 
-fn pool(capacity: u64, block: u64) -> Fixture {
+pub(super) fn pool(capacity: u64, block: u64) -> Fixture {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let pool = create(dir.path(), "n", Epoch(7), capacity, block);
     Fixture { _dir: dir, pool }
