@@ -72,7 +72,7 @@ pub(crate) fn accept_unix(shared: &Arc<Shared>, listener: &UnixListener) {
 pub(crate) fn accept_tcp(shared: &Arc<Shared>, listener: &TcpListener) {
     accept(shared, listener, false, || {
         let (stream, _) = listener.accept()?;
-        // Only speed is lost without the options.
+        // They fail for a socket that is dead already: its session finds out.
         let _ = TcpOptions::default().apply(&stream);
         Ok(stream.into())
     });
