@@ -139,6 +139,23 @@ fn the_scrubber_finds_a_flipped_byte_without_a_reader() {
     assert!(!client.holds(b"k"));
 }
 
+/// The writer that lost the race to seal was told that its own copy had been sealed, and counted bytes as moved that were
+/// thrown away. Now it is told whose copy stays.
+#[test]
+fn the_second_of_two_writers_is_told_that_the_first_has_sealed() {
+    let node = start("race");
+    let (mut first, mut second) = (node.tcp(1), node.tcp(2));
+    let bytes = content(b"k", 5000);
+    let write = |writer: &mut common::Client| match writer.reserve(b"k", 5000) {
+        ReserveOutcome::Taken { slot, offset } => (slot, writer.fill(b"k", slot, offset, &bytes)),
+        other => panic!("{other:?}"),
+    };
+    let ((early, sums), (late, same_sums)) = (write(&mut first), write(&mut second));
+    let SealOutcome::Sealed(copy) = first.seal(early, sums) else { panic!("the first seal wins") };
+    assert_eq!(second.seal(late, same_sums), SealOutcome::Held(copy));
+    assert_eq!(node.metric("tidepool_node_sealed_total"), 1);
+}
+
 /// The scrubber paused for as long as the bytes it had found were worth: a nearly empty pool was read, and all its slots were
 /// scanned, thousands of times a second, on a whole core. Now a pass has a shortest time. (A slow machine makes fewer passes
 /// than this allows, never more.)
