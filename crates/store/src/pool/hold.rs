@@ -10,6 +10,9 @@ use tidepool_types::{BlockId, ClientId, CopyName, Generation, chunk_count};
 use tidepool_wire::checksum::BlockChecksum;
 use tidepool_wire::message::SlotName;
 
+/// Blocks that are looked up under one lock: a message may name a million, and all others would wait for them.
+const PER_LOCK: usize = 256;
+
 /// A sealed block that may be removed or evicted from sight, but not from its place.
 pub struct Hold {
     pool: Arc<Pool>,
@@ -76,22 +79,27 @@ impl Pool {
 
     /// Which of `ids` are held, with their lengths. Counts as a use of each.
     pub fn confirm(&self, ids: &[BlockId]) -> Vec<Option<(CopyName, u64)>> {
-        let mut inner = self.inner.lock();
-        let confirm = |id: &BlockId| {
-            let (slot, described) = self.lookup(&inner, id)?;
-            inner.mark_used(slot);
-            Some((self.name(inner.slots[slot as usize].generation), described.len))
-        };
-        ids.iter().map(confirm).collect()
+        let mut found = Vec::with_capacity(ids.len());
+        for step in ids.chunks(PER_LOCK) {
+            let mut inner = self.inner.lock();
+            found.extend(step.iter().map(|id| {
+                let (slot, described) = self.lookup(&inner, id)?;
+                inner.mark_used(slot);
+                Some((self.name(inner.slots[slot as usize].generation), described.len))
+            }));
+        }
+        found
     }
 
     /// Notes that readers on this host used these blocks; those that are gone are passed over.
     pub fn touch(&self, used: &[SlotName]) {
-        let mut inner = self.inner.lock();
-        for name in used {
-            let known = inner.slots.get(name.slot as usize);
-            if known.is_some_and(|slot| slot.state == SlotState::Sealed && slot.generation == name.generation.0) {
-                inner.mark_used(name.slot);
+        for step in used.chunks(PER_LOCK) {
+            let mut inner = self.inner.lock();
+            for name in step {
+                let known = inner.slots.get(name.slot as usize);
+                if known.is_some_and(|slot| slot.state == SlotState::Sealed && slot.generation == name.generation.0) {
+                    inner.mark_used(name.slot);
+                }
             }
         }
     }

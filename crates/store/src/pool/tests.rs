@@ -120,6 +120,36 @@ fn eviction_takes_what_was_used_longest_ago() {
     assert_eq!(fixture.pool.stats().evictions_total, 4, "and no more than needed goes");
 }
 
+/// Confirm and Touch looked up to a million blocks up under the one lock of the pool, for which all others waited. They work
+/// in steps now; the answers and the order of uses are those of one piece.
+#[test]
+fn a_message_of_many_blocks_is_answered_in_order_whatever_the_steps() {
+    let fixture = pool(16 << 20, 4096);
+    let keys: Vec<[u8; 4]> = (0..1500u32).map(u32::to_le_bytes).collect();
+    for key in keys.iter().step_by(2) {
+        put(&fixture.pool, key, &vec![1; 1 + usize::from(key[0])]).unwrap();
+    }
+    let ids: Vec<BlockId> = keys.iter().rev().map(|key| id(key)).collect();
+    let found = fixture.pool.confirm(&ids);
+    for (key, found) in keys.iter().rev().zip(&found) {
+        let expected = (u32::from_le_bytes(*key) % 2 == 0).then_some(1 + u64::from(key[0]));
+        assert_eq!(found.map(|(_, len)| len), expected);
+    }
+    let coldest = || {
+        let inner = fixture.pool.inner.lock();
+        let order = std::iter::successors(inner.order.coldest(), |&slot| inner.order.warmer(slot));
+        order.map(|slot| inner.slots[slot as usize].generation).collect::<Vec<_>>()
+    };
+    let used: Vec<u64> = found.iter().flatten().map(|(copy, _)| copy.generation.0).collect();
+    assert!(coldest() == used, "what was confirmed last is the warmest");
+    let wanted: Vec<_> = ids.iter().map(|id| (*id, None)).collect();
+    let held = fixture.pool.hold_all(&wanted);
+    assert!(held.iter().zip(&found).all(|(held, found)| held.as_ref().map(Hold::copy) == found.map(|(copy, _)| copy)));
+    let names: Vec<_> = held.into_iter().flatten().rev().map(|hold| hold.name()).collect();
+    fixture.pool.touch(&names);
+    assert!(coldest().into_iter().rev().eq(used), "and so is what was touched last");
+}
+
 #[test]
 fn a_held_block_outlives_eviction_and_removal() {
     let fixture = pool(1 << 20, 4096);
