@@ -156,6 +156,41 @@ fn the_second_of_two_writers_is_told_that_the_first_has_sealed() {
     assert_eq!(node.metric("tidepool_node_sealed_total"), 1);
 }
 
+/// A byte flipped in a stored key was never found: `ls` showed a key that nobody had put, and `rm --matching` removed a block
+/// under another's name. Now a key that does not hash to its block's id is damage: no listing acts on it, and the scrubber
+/// finds it too.
+#[test]
+fn a_byte_flipped_in_a_stored_key_is_damage() {
+    use std::os::unix::fs::FileExt;
+    for (name, scrub_rate) in [("listed", 0), ("described", 0), ("removed", 0), ("scrubbed", 1 << 30)] {
+        let node = start_with(name, |config| config.scrub_rate.0 = scrub_rate);
+        let mut client = node.unix(1);
+        client.put(b"this key is kept", b"bytes");
+        client.put(b"this key is flipped", b"bytes");
+        let slab = node.dir.path().join(format!("{name}.slab"));
+        let at = std::fs::read(&slab).unwrap().windows(19).position(|window| window == b"this key is flipped").unwrap();
+        std::fs::OpenOptions::new().write(true).open(&slab).unwrap().write_at(b"F", at as u64 + 12).unwrap();
+        let pattern = Pattern::Regex("Flipped".to_owned());
+        match name {
+            "listed" => {
+                let list = Request::List(List { pattern: Pattern::All, cursor: 0, limit: 10 });
+                let Reply::Keys(keys) = client.call(&list).unwrap() else { panic!("a list was asked for") };
+                assert_eq!(keys.entries.iter().map(|entry| &entry.key[..]).collect::<Vec<_>>(), [b"this key is kept"]);
+            }
+            "described" => {
+                let Reply::Keys(keys) = client.call(&Request::Describe(id(b"this key is flipped"))).unwrap() else {
+                    panic!("a description was asked for")
+                };
+                assert_eq!(keys.entries, []);
+            }
+            "removed" => assert_eq!(client.call(&Request::RemoveMatching(pattern)).unwrap(), Reply::Count(0)),
+            _ => {}
+        }
+        eventually("the block is quarantined", || node.metric("tidepool_node_damaged_total") == 1);
+        assert!(client.holds(b"this key is kept") && !client.holds(b"this key is flipped"));
+    }
+}
+
 /// The scrubber paused for as long as the bytes it had found were worth: a nearly empty pool was read, and all its slots were
 /// scanned, thousands of times a second, on a whole core. Now a pass has a shortest time. (A slow machine makes fewer passes
 /// than this allows, never more.)

@@ -6,7 +6,7 @@ use crate::memory::prefetch;
 use crate::placed::Placed;
 use crate::protocol::{Described, State, retire, stamp};
 use std::sync::Arc;
-use tidepool_types::{BlockId, ClientId, CopyName, Generation, chunk_count};
+use tidepool_types::{BlockId, ClientId, CopyName, Generation, Key, TenantSecret, chunk_count};
 use tidepool_wire::checksum::BlockChecksum;
 use tidepool_wire::message::SlotName;
 
@@ -164,9 +164,10 @@ impl Hold {
         self.behind(self.described.offset, self.described.len)
     }
 
-    /// The block's key.
-    pub fn key(&self) -> &[u8] {
-        self.behind(self.placed().key_at(), self.described.key_len)
+    /// The block's key; `None` when what is stored is damaged. A key has no checksum: the block's id is made from it.
+    pub fn key(&self) -> Option<&[u8]> {
+        let key = Key::new(self.behind(self.placed().key_at(), self.described.key_len)).ok()?;
+        (BlockId::derive(&TenantSecret::DEFAULT, key) == self.id()).then_some(key.as_bytes())
     }
 
     /// One checksum per chunk.
@@ -177,9 +178,10 @@ impl Hold {
         unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast(), bytes.len() / 4) }
     }
 
-    /// Whether every byte is as its writer meant it to be.
+    /// Whether every byte of block and key is as its writer meant it to be.
     pub fn is_intact(&self) -> bool {
-        BlockChecksum::new(self.id(), self.described.len).verify(0, self.bytes(), self.checksums()).is_ok()
+        self.key().is_some()
+            && BlockChecksum::new(self.id(), self.described.len).verify(0, self.bytes(), self.checksums()).is_ok()
     }
 
     /// Takes a damaged block out of sight and out of use for good. Returns whether it was damaged.
