@@ -190,14 +190,20 @@ impl Hold {
             return false;
         }
         let mut inner = self.pool.inner.lock();
-        if inner.slots[self.slot as usize].state == SlotState::Sealed {
-            self.pool.withdraw(&mut inner, self.slot, State::Damaged);
-            inner.slots[self.slot as usize].state = SlotState::Damaged;
-            inner.stats.damaged_total += 1;
-            inner.stats.damaged_bytes += self.described.len;
-            self.pool.changed.notify_all();
-            tracing::error!(block = %self.id(), slot = self.slot, "a block is damaged in memory and was quarantined");
+        match inner.slots[self.slot as usize].state {
+            SlotState::Sealed => self.pool.withdraw(&mut inner, self.slot, State::Damaged),
+            // Out of sight already; the memory below it is no better for that.
+            SlotState::Withdrawn => {
+                let generation = inner.next_generation();
+                retire(self.pool.header(self.slot), stamp(generation, State::Damaged));
+            }
+            SlotState::Free | SlotState::Reserved | SlotState::Damaged => return true,
         }
+        inner.slots[self.slot as usize].state = SlotState::Damaged;
+        inner.stats.damaged_total += 1;
+        inner.stats.damaged_bytes += self.described.len;
+        self.pool.changed.notify_all();
+        tracing::error!(block = %self.id(), slot = self.slot, "a block is damaged in memory and was quarantined");
         true
     }
 
