@@ -118,12 +118,21 @@ impl Pool {
         fs::create_dir_all(&config.dir).map_err(at(&config.dir))?;
         let path = |extension: &str| config.dir.join(format!("{}.{extension}", config.name));
         marked::remove_leftovers(&config.dir, &[("map", MAP_MARK), ("slab", SLAB_MARK)]);
-        let lock = marked::lock_patiently(&path("lock"))?;
+        let lock = marked::lock_patiently(&path("lock")).map_err(|error| explain(error, config, shape, 0))?;
         let lock = lock.ok_or_else(|| OpenError::InUse { name: config.name.clone(), dir: config.dir.clone() })?;
         check_space(config, shape)?;
         let (map_path, slab_path) = (path("map"), path("slab"));
-        let map_file = create(&map_path, MAP_MARK, shape.map_bytes(), go_on)?;
-        let slab_file = create(&slab_path, SLAB_MARK, shape.slab_bytes(), go_on)?;
+        let map_file = create(&map_path, MAP_MARK).map_err(|error| explain(error, config, shape, 0))?;
+        let slab_file = create(&slab_path, SLAB_MARK).map_err(|error| explain(error, config, shape, 0))?;
+        for (file, path, len) in
+            [(&map_file, &map_path, shape.map_bytes()), (&slab_file, &slab_path, shape.slab_bytes())]
+        {
+            let allocated = memory::allocate(&file.writable, len, go_on).map_err(at(path));
+            allocated.map_err(|error| explain(error, config, shape, map_file.allocated() + slab_file.allocated()))?;
+            if !go_on() {
+                return Err(OpenError::Stopped);
+            }
+        }
         let map = Memory::map(&map_file.writable, true).map_err(at(&map_path))?;
         let slab = Memory::map(&slab_file.writable, true).map_err(at(&slab_path))?;
         map.populate(true, go_on);
@@ -174,14 +183,34 @@ fn shape_of(config: &PoolConfig) -> Result<Shape, OpenError> {
 }
 
 fn check_space(config: &PoolConfig, shape: Shape) -> Result<(), OpenError> {
+    let available = available(config)?;
+    if needed(shape) <= available { Ok(()) } else { Err(too_little(config, shape, available)) }
+}
+
+fn needed(shape: Shape) -> u64 {
+    shape.map_bytes() + shape.slab_bytes()
+}
+
+/// Bytes that are free where the pool is to be.
+fn available(config: &PoolConfig) -> Result<u64, OpenError> {
     let mount = rustix::fs::statvfs(&config.dir).map_err(|error| at(&config.dir)(error.into()))?;
-    let available = mount.f_bavail * mount.f_frsize;
-    let needed = shape.map_bytes() + shape.slab_bytes();
-    if needed <= available {
-        return Ok(());
+    Ok(mount.f_bavail * mount.f_frsize)
+}
+
+/// What is said of a mount that is full, though it may not have been a moment ago; `own` bytes of it are this pool's.
+fn explain(error: OpenError, config: &PoolConfig, shape: Shape, own: u64) -> OpenError {
+    match error {
+        OpenError::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull => match available(config) {
+            Ok(free) => too_little(config, shape, free + own),
+            Err(error) => error,
+        },
+        other => other,
     }
+}
+
+fn too_little(config: &PoolConfig, shape: Shape, available: u64) -> OpenError {
     let (dir, capacity) = (config.dir.clone(), config.capacity);
-    Err(OpenError::TooLittleMemory { dir, capacity, available: ByteSize(available), needed: ByteSize(needed) })
+    OpenError::TooLittleMemory { dir, capacity, available: ByteSize(available), needed: ByteSize(needed(shape)) }
 }
 
 /// One of the two shared files, just made.
@@ -191,14 +220,17 @@ struct SharedFile {
     readable: OwnedFd,
 }
 
-fn create(path: &Path, mark: Mark, len: u64, go_on: &dyn Fn() -> bool) -> Result<SharedFile, OpenError> {
+impl SharedFile {
+    /// Bytes that it has by now.
+    fn allocated(&self) -> u64 {
+        rustix::fs::fstat(&self.writable).map_or(0, |found| found.st_blocks as u64 * 512)
+    }
+}
+
+fn create(path: &Path, mark: Mark) -> Result<SharedFile, OpenError> {
     // The lock is ours, so a marked file of this name was left by a dead owner.
     marked::clear(path, mark)?;
     let (name, writable) = marked::create(path, mark).map_err(at(path))?;
-    memory::allocate(&writable, len, go_on).map_err(at(path))?;
-    if !go_on() {
-        return Err(OpenError::Stopped);
-    }
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     let readable = rustix::fs::open(path, flags, Mode::empty()).map_err(|error| at(path)(error.into()))?;
     Ok(SharedFile { name, writable, readable })

@@ -11,6 +11,7 @@ use crate::pool::reserve::{NoRoom, Sealed};
 use crate::{Mapping, ShmTransport};
 use common::{create, id, put, reserve, soon, sums};
 use std::collections::HashMap;
+use std::io::Write as _;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::time::Duration;
@@ -348,6 +349,47 @@ fn too_little_shared_memory_is_an_error_that_names_the_mount() {
     assert!(
         std::fs::read_dir(dir.path()).unwrap().next().is_none_or(|entry| entry.unwrap().path().ends_with("n.lock"))
     );
+}
+
+/// Two nodes that started at once where one had room both failed with a bare "no space left on device", for the free space is
+/// looked at before it is taken. Now that says what the mount had and what is needed, too.
+#[test]
+fn space_that_goes_while_a_pool_allocates_is_an_error_that_names_the_mount() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let mounted = std::process::Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=96m", "none"])
+        .arg(dir.path())
+        .status()
+        .is_ok_and(|status| status.success());
+    if !mounted {
+        eprintln!("SKIPPED: mounting a file system takes root");
+        return;
+    }
+    let config = PoolConfig {
+        dir: dir.path().to_owned(),
+        name: NodeName::new("n").unwrap(),
+        epoch: Epoch(1),
+        capacity: ByteSize(80 << 20),
+        smallest_expected_block: ByteSize(1 << 20),
+    };
+    let rival = dir.path().join("rival");
+    // Asked for the first time when the free space has been looked at: the other node takes its share.
+    let go_on = || rival.exists() || std::fs::write(&rival, vec![1; 64 << 20]).is_ok();
+    let late = Pool::create_while(&config, &go_on).unwrap_err();
+    // And if not even a mark has room.
+    let mut rest = std::fs::OpenOptions::new().append(true).open(&rival).unwrap();
+    while rest.write(&[1; 4096]).is_ok() {}
+    let full = Pool::create(&config).unwrap_err();
+    let left = names(dir.path());
+    drop(rest);
+    let unmounted = std::process::Command::new("umount").arg(dir.path()).status().unwrap();
+    assert!(unmounted.success());
+    assert_eq!(left, ["rival"]);
+    for error in [late, full] {
+        let OpenError::TooLittleMemory { available, needed, .. } = &error else { panic!("{error}") };
+        assert!(available.0 <= 32 << 20 && *needed > *available, "{error}");
+        assert!(error.to_string().contains(dir.path().to_str().unwrap()), "{error}");
+    }
 }
 
 #[test]
