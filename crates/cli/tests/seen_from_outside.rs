@@ -5,7 +5,11 @@ mod common;
 use common::{Daemon, eventually, memory_dir, metric, page};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
+use std::process::Command;
 use tidepool::config::Layer;
+use tidepool_transfer::conn::{ConnError, Connection, TcpOptions};
+use tidepool_types::{ClientId, Deadline};
+use tidepool_wire::message::{Hello, Reason};
 
 const OPERATIONS: &str = include_str!("../../../docs/operations.md");
 
@@ -25,6 +29,50 @@ fn health_says_ok_and_a_catalog_whether_it_is_complete() {
     // A new catalog gives nodes a moment to find it before it calls itself complete.
     assert!(catalog["complete"].is_boolean(), "{catalog}");
     eventually("a complete catalog", || health("catalog").1["complete"] == true);
+}
+
+/// With the usual limit of 1,024 open files and 1,024 connections, node, catalog and `/health` went deaf instead of refusing.
+/// Now a daemon raises the limit as far as it may, and takes no more connections than it leaves.
+#[test]
+fn a_daemon_with_few_descriptors_refuses_connections_and_its_pages_still_answer() {
+    let dir = memory_dir();
+    let pool = Daemon::start_with(&common::pool_args(dir.path()), with_limit("ulimit -n 256"));
+    let problems = |part| health(pool.address(part, "metrics-listen"))["problems"].to_string();
+    assert!(
+        problems("node").contains("42 connections") && problems("node").contains("not 1024"),
+        "{}",
+        problems("node")
+    );
+    assert!(problems("catalog").contains("85 connections") && problems("catalog").contains("not 4096"));
+    let address = pool.address("node", "data-listen").parse().unwrap();
+    let connect = |n| {
+        let hello = Hello { client: ClientId(n), wants_memory: false };
+        Connection::connect_tcp(address, &TcpOptions::default(), hello, Deadline::after(common::AGES))
+    };
+    let open: Vec<_> = (0..42).map(|n| connect(n).expect("within the limit")).collect();
+    for n in 42..300 {
+        let refused = connect(n).expect_err("past the limit");
+        assert!(matches!(&refused, ConnError::Refused(refusal) if refusal.reason == Reason::Overloaded), "{refused}");
+    }
+    assert!(problems("node").contains("42 connections"), "the page still answers");
+    drop(open);
+}
+
+#[test]
+fn a_daemon_raises_its_limit_on_open_files_as_far_as_it_may() {
+    let dir = memory_dir();
+    let pool = Daemon::start_with(&common::pool_args(dir.path()), with_limit("ulimit -S -n 64"));
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", pool.id())).unwrap();
+    let files = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+    let files: Vec<&str> = files.split_whitespace().collect();
+    assert_eq!(files[3], files[4], "the soft limit is the hard one");
+}
+
+/// The program, under a limit on open files.
+fn with_limit(limit: &str) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("{limit} && exec \"$@\""), "sh", env!("CARGO_BIN_EXE_tidepool")]);
+    command
 }
 
 fn health(address: &str) -> Value {

@@ -20,6 +20,7 @@ pub mod announce;
 
 mod config;
 mod counters;
+mod descriptors;
 mod guests;
 mod listen;
 mod node;

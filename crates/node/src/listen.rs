@@ -47,8 +47,10 @@ impl Listeners {
 }
 
 fn listen_unix(path: &Path) -> io::Result<UnixListener> {
-    // The node's lock is held, so a socket of this name was left by a dead node.
-    let _ = std::fs::remove_file(path);
+    // The node's lock is held, so a socket of this name was left by a dead node. Anything else is somebody else's.
+    if !tidepool_store::clear_socket(path)? {
+        return Err(io::Error::other("is in the way, and is no socket: move it, or choose another name or directory"));
+    }
     let listener = UnixListener::bind(path)?;
     listener.set_nonblocking(true)?;
     Ok(listener)
@@ -70,7 +72,7 @@ pub(crate) fn accept_unix(shared: &Arc<Shared>, listener: &UnixListener) {
 pub(crate) fn accept_tcp(shared: &Arc<Shared>, listener: &TcpListener) {
     accept(shared, listener, false, || {
         let (stream, _) = listener.accept()?;
-        // Only speed is lost without the options.
+        // They fail for a socket that is dead already: its session finds out.
         let _ = TcpOptions::default().apply(&stream);
         Ok(stream.into())
     });

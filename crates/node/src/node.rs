@@ -3,6 +3,7 @@
 use crate::announce::{AnnounceConfig, Announcer, CatalogStatus, NodeInfo};
 use crate::config::NodeConfig;
 use crate::counters::Counters;
+use crate::descriptors;
 use crate::guests::Guests;
 use crate::listen::{self, Listeners};
 use crate::process::{Processes, add};
@@ -60,6 +61,7 @@ pub struct Node {
     shared: Arc<Shared>,
     data_address: SocketAddr,
     socket_path: PathBuf,
+    problem: Option<String>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -111,7 +113,11 @@ impl Node {
 
     /// The same, for as long as `go_on` says yes: a large node allocates its memory for many seconds. Given up, it leaves
     /// nothing behind.
-    pub fn start_while(config: NodeConfig, go_on: &dyn Fn() -> bool) -> Result<Self, StartError> {
+    pub fn start_while(mut config: NodeConfig, go_on: &dyn Fn() -> bool) -> Result<Self, StartError> {
+        let wanted_connections = config.max_connections;
+        config.max_connections = descriptors::affordable(wanted_connections);
+        let problem = descriptors::problem(config.max_connections, wanted_connections);
+        problem.iter().for_each(|problem| tracing::warn!("{problem}"));
         let epoch = Epoch(random());
         let pool = PoolConfig {
             dir: config.dir.clone(),
@@ -149,7 +155,7 @@ impl Node {
             stop: Stop::default(),
             client: ClientId(random()),
         });
-        let mut node = Self { shared, data_address, socket_path, threads: Vec::new() };
+        let mut node = Self { shared, data_address, socket_path, problem, threads: Vec::new() };
         node.spawn("accept-unix", move |shared| listen::accept_unix(&shared, &listeners.unix))?;
         node.spawn("accept-tcp", move |shared| listen::accept_tcp(&shared, &listeners.tcp))?;
         node.spawn("scrub", |shared| scrub::run(&shared))?;
@@ -187,6 +193,12 @@ impl Node {
     #[must_use]
     pub fn metrics(&self) -> Vec<Metric> {
         self.shared.metrics()
+    }
+
+    /// What is wrong with how the node was set up, in a sentence, if anything is.
+    #[must_use]
+    pub fn problem(&self) -> Option<&str> {
+        self.problem.as_deref()
     }
 
     /// How each catalog that the node announces to stands.

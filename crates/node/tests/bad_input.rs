@@ -6,6 +6,7 @@ use common::{content, eventually, soon, start, start_with};
 use std::io::{IoSlice, Read, Write as _};
 use std::net::TcpStream;
 use std::time::Duration;
+use tidepool_node::{Node, NodeConfig};
 use tidepool_transfer::conn::{ConnError, Connection};
 use tidepool_types::{ClientId, Generation};
 use tidepool_wire::frame::{HEADER_LEN, encode_request};
@@ -126,4 +127,19 @@ fn a_port_probe_is_no_malformed_frame() {
     eventually("noise is counted", || node.metric("tidepool_node_malformed_total") == 1);
     raw(address, &[hello(), vec![0xff; 4096]].concat());
     eventually("noise after a hello is counted", || node.metric("tidepool_node_malformed_total") == 2);
+}
+
+/// A node removed whatever had the name of its socket. Now it removes a socket that a dead node left, and nothing else.
+#[test]
+fn a_file_with_the_name_of_the_socket_stays_and_is_named() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = dir.path().join("here.sock");
+    let config = NodeConfig { dir: dir.path().to_owned(), ..NodeConfig::small("here") };
+    std::fs::write(&path, "theirs").unwrap();
+    let Err(error) = Node::start(config.clone()) else { panic!("started over another program's file") };
+    assert!(error.to_string().contains("here.sock") && error.to_string().contains("is no socket"), "{error}");
+    assert_eq!(std::fs::read(&path).unwrap(), b"theirs");
+    std::fs::remove_file(&path).unwrap();
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    assert!(Node::start(config).is_ok(), "a dead node's socket is no obstacle");
 }

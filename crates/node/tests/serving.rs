@@ -3,6 +3,7 @@
 mod common;
 
 use common::{content, eventually, id, read, soon, start, start_with};
+use std::time::Instant;
 use tidepool_node::{Node, NodeConfig};
 use tidepool_transfer::conn::ConnError;
 use tidepool_transfer::tcp::{TcpConfig, TcpTransport};
@@ -136,6 +137,73 @@ fn the_scrubber_finds_a_flipped_byte_without_a_reader() {
     std::fs::OpenOptions::new().write(true).open(&slab).unwrap().write_at(&[0xaa], at as u64).unwrap();
     eventually("the block is quarantined", || node.metric("tidepool_node_damaged_total") == 1);
     assert!(!client.holds(b"k"));
+}
+
+/// The writer that lost the race to seal was told that its own copy had been sealed, and counted bytes as moved that were
+/// thrown away. Now it is told whose copy stays.
+#[test]
+fn the_second_of_two_writers_is_told_that_the_first_has_sealed() {
+    let node = start("race");
+    let (mut first, mut second) = (node.tcp(1), node.tcp(2));
+    let bytes = content(b"k", 5000);
+    let write = |writer: &mut common::Client| match writer.reserve(b"k", 5000) {
+        ReserveOutcome::Taken { slot, offset } => (slot, writer.fill(b"k", slot, offset, &bytes)),
+        other => panic!("{other:?}"),
+    };
+    let ((early, sums), (late, same_sums)) = (write(&mut first), write(&mut second));
+    let SealOutcome::Sealed(copy) = first.seal(early, sums) else { panic!("the first seal wins") };
+    assert_eq!(second.seal(late, same_sums), SealOutcome::Held(copy));
+    assert_eq!(node.metric("tidepool_node_sealed_total"), 1);
+}
+
+/// A byte flipped in a stored key was never found: `ls` showed a key that nobody had put, and `rm --matching` removed a block
+/// under another's name. Now a key that does not hash to its block's id is damage: no listing acts on it, and the scrubber
+/// finds it too.
+#[test]
+fn a_byte_flipped_in_a_stored_key_is_damage() {
+    use std::os::unix::fs::FileExt;
+    for (name, scrub_rate) in [("listed", 0), ("described", 0), ("removed", 0), ("scrubbed", 1 << 30)] {
+        let node = start_with(name, |config| config.scrub_rate.0 = scrub_rate);
+        let mut client = node.unix(1);
+        client.put(b"this key is kept", b"bytes");
+        client.put(b"this key is flipped", b"bytes");
+        let slab = node.dir.path().join(format!("{name}.slab"));
+        let at = std::fs::read(&slab).unwrap().windows(19).position(|window| window == b"this key is flipped").unwrap();
+        std::fs::OpenOptions::new().write(true).open(&slab).unwrap().write_at(b"F", at as u64 + 12).unwrap();
+        let pattern = Pattern::Regex("Flipped".to_owned());
+        match name {
+            "listed" => {
+                let list = Request::List(List { pattern: Pattern::All, cursor: 0, limit: 10 });
+                let Reply::Keys(keys) = client.call(&list).unwrap() else { panic!("a list was asked for") };
+                assert_eq!(keys.entries.iter().map(|entry| &entry.key[..]).collect::<Vec<_>>(), [b"this key is kept"]);
+            }
+            "described" => {
+                let Reply::Keys(keys) = client.call(&Request::Describe(id(b"this key is flipped"))).unwrap() else {
+                    panic!("a description was asked for")
+                };
+                assert_eq!(keys.entries, []);
+            }
+            "removed" => assert_eq!(client.call(&Request::RemoveMatching(pattern)).unwrap(), Reply::Count(0)),
+            _ => {}
+        }
+        eventually("the block is quarantined", || node.metric("tidepool_node_damaged_total") == 1);
+        assert!(client.holds(b"this key is kept") && !client.holds(b"this key is flipped"));
+    }
+}
+
+/// The scrubber paused for as long as the bytes it had found were worth: a nearly empty pool was read, and all its slots were
+/// scanned, thousands of times a second, on a whole core. Now a pass has a shortest time. (A slow machine makes fewer passes
+/// than this allows, never more.)
+#[test]
+fn a_nearly_empty_pool_is_not_scrubbed_without_a_pause() {
+    let started = Instant::now();
+    let node = start_with("idle", |config| config.scrub_rate.0 = 128 << 20);
+    let shortest_pass = node.node.pool().capacity() as f64 / f64::from(128 << 20);
+    node.unix(1).put(b"k", &content(b"k", 4096));
+    let scrubbed = || node.metric("tidepool_node_scrubbed_bytes_total");
+    eventually("three passes", || scrubbed() >= 3 * 4096);
+    let (passes, most) = (scrubbed() / 4096, started.elapsed().as_secs_f64() / shortest_pass + 1.0);
+    assert!(passes as f64 <= most, "{passes} passes, {most} at most");
 }
 
 #[test]

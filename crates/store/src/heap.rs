@@ -50,7 +50,7 @@ pub(crate) enum Neighbour {
     /// The end of the slab.
     Edge,
     /// Free space.
-    Free,
+    Free(FreeRun),
     /// Space in use by this slot.
     Used(u32),
 }
@@ -71,6 +71,7 @@ pub(crate) struct Heap {
     lists: Vec<List>,
     level_bits: u64,
     sub_bits: [u32; LEVELS],
+    granules: u64,
     free_granules: u64,
 }
 
@@ -97,13 +98,19 @@ impl Heap {
     /// A heap over `bytes` bytes, all free; a remainder below a granule is left out.
     pub(crate) fn new(bytes: u64) -> Self {
         let lists = vec![List { oldest: NONE, newest: NONE }; LEVELS * SUBS];
-        let mut heap =
-            Self { runs: Vec::new(), spare: Vec::new(), lists, level_bits: 0, sub_bits: [0; LEVELS], free_granules: 0 };
         let len = bytes / GRANULE;
+        let mut heap = Self {
+            runs: Vec::new(),
+            spare: Vec::new(),
+            lists,
+            level_bits: 0,
+            sub_bits: [0; LEVELS],
+            granules: len,
+            free_granules: len,
+        };
         if len > 0 {
             let run =
                 heap.new_run(Run { start: 0, len, before: NONE, after: NONE, older: NONE, newer: NONE, user: NONE });
-            heap.free_granules = len;
             heap.link_free(run);
         }
         heap
@@ -142,11 +149,6 @@ impl Heap {
         (RunId(run), self.runs[run as usize].start * GRANULE)
     }
 
-    /// A length of free space in which `bytes` bytes aligned to `align` have room wherever it starts.
-    pub(crate) fn sure_fit(bytes: u64, align: u64) -> u64 {
-        (bytes.div_ceil(GRANULE) + (align / GRANULE).max(1) - 1) * GRANULE
-    }
-
     /// Gives a run back; it merges with free neighbours. Returns the free run that it became part of.
     pub(crate) fn give_back(&mut self, RunId(run): RunId) -> FreeRun {
         self.runs[run as usize].user = NONE;
@@ -157,27 +159,42 @@ impl Heap {
         FreeRun(run)
     }
 
+    /// What lies on one side of a run that is in use.
+    pub(crate) fn neighbour(&self, RunId(run): RunId, side: Side) -> Neighbour {
+        self.describe(self.beside(run, side))
+    }
+
     /// What lies beyond the free space on one side of a run that is in use.
-    pub(crate) fn neighbour_past_free(&self, RunId(run): RunId, side: Side) -> Neighbour {
-        let next = self.beside(run, side);
-        match self.describe(next) {
-            Neighbour::Free => self.describe(self.beside(next, side)),
+    pub(crate) fn neighbour_past_free(&self, run: RunId, side: Side) -> Neighbour {
+        match self.neighbour(run, side) {
+            Neighbour::Free(FreeRun(free)) => self.describe(self.beside(free, side)),
             other => other,
         }
     }
 
     /// Bytes of the free space on one side of a run that is in use.
-    pub(crate) fn free_beside(&self, RunId(run): RunId, side: Side) -> u64 {
-        let next = self.beside(run, side);
-        match self.describe(next) {
-            Neighbour::Free => self.runs[next as usize].len * GRANULE,
+    pub(crate) fn free_beside(&self, run: RunId, side: Side) -> u64 {
+        match self.neighbour(run, side) {
+            Neighbour::Free(FreeRun(free)) => self.runs[free as usize].len * GRANULE,
             _ => 0,
         }
     }
 
-    /// Bytes of a run that is in use.
-    pub(crate) fn len(&self, RunId(run): RunId) -> u64 {
-        self.runs[run as usize].len * GRANULE
+    /// Where a run that is in use starts and ends.
+    pub(crate) fn span(&self, RunId(run): RunId) -> (u64, u64) {
+        let Run { start, len, .. } = self.runs[run as usize];
+        (start * GRANULE, (start + len) * GRANULE)
+    }
+
+    /// What lies at the start of the slab.
+    pub(crate) fn first(&self) -> Neighbour {
+        // A run keeps its number when it is cut and when it grows, so the first is the one made first.
+        self.describe(0)
+    }
+
+    /// Where the slab ends.
+    pub(crate) fn end(&self) -> u64 {
+        self.granules * GRANULE
     }
 
     fn beside(&self, run: u32, side: Side) -> u32 {
@@ -190,9 +207,13 @@ impl Heap {
     fn describe(&self, run: u32) -> Neighbour {
         match self.runs.get(run as usize) {
             None => Neighbour::Edge,
-            Some(run) if run.user == NONE => Neighbour::Free,
-            Some(run) => Neighbour::Used(run.user),
+            Some(found) if found.user == NONE => Neighbour::Free(FreeRun(run)),
+            Some(found) => Neighbour::Used(found.user),
         }
+    }
+
+    fn is_free(&self, run: u32) -> bool {
+        matches!(self.describe(run), Neighbour::Free(_))
     }
 
     /// A free run in which `want` granules fit behind the padding that alignment needs.
@@ -256,7 +277,7 @@ impl Heap {
 
     fn merge_before(&mut self, run: u32) -> u32 {
         let before = self.runs[run as usize].before;
-        if self.describe(before) != Neighbour::Free {
+        if !self.is_free(before) {
             return run;
         }
         self.unlink_free(before);
@@ -266,7 +287,7 @@ impl Heap {
 
     fn merge_after(&mut self, run: u32) {
         let after = self.runs[run as usize].after;
-        if self.describe(after) == Neighbour::Free {
+        if self.is_free(after) {
             self.unlink_free(after);
             self.absorb_after(run);
         }

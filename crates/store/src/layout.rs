@@ -11,8 +11,12 @@ compile_error!("shared files are little-endian, and are mapped as they are");
 /// Bytes in front of the headers in the map, and of the blocks in the slab.
 pub(crate) const CONTROL_BYTES: u64 = 4096;
 const LINE_BYTES: u64 = 8 * LINE_WORDS as u64;
-const MAP_MAGIC: u64 = u64::from_le_bytes(*b"TDPLMAP\0");
-const SLAB_MAGIC: u64 = u64::from_le_bytes(*b"TDPLSLAB");
+/// The first bytes of a map.
+pub(crate) const MAP_MARK: [u8; 8] = *b"TDPLMAP\0";
+/// The first bytes of a slab.
+pub(crate) const SLAB_MARK: [u8; 8] = *b"TDPLSLAB";
+const MAP_MAGIC: u64 = u64::from_le_bytes(MAP_MARK);
+const SLAB_MAGIC: u64 = u64::from_le_bytes(SLAB_MARK);
 /// The version of both files.
 pub const FORMAT_VERSION: u64 = 1;
 /// Slots that one bucket of the index stands for: seven ways at four slots are 57 % full when every slot is in use.

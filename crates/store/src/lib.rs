@@ -24,5 +24,5 @@ mod sync;
 
 pub use layout::{FORMAT_VERSION, FormatError, MAX_SLOTS};
 pub use mapping::{Found, MapError, Mapping};
-pub use pool::{Hold, NoRoom, OpenError, Pool, PoolConfig, PoolStats, Reservation, Sealed};
+pub use pool::{Hold, NoRoom, OpenError, Pool, PoolConfig, PoolStats, Reservation, Sealed, clear_socket};
 pub use shm::ShmTransport;

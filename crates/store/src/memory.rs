@@ -1,11 +1,10 @@
 //! Shared memory: files that are allocated and touched when made, mapped by whoever is handed a descriptor.
 
 use crate::sync::AtomicU64;
-use rustix::fs::{FallocateFlags, Mode, OFlags};
+use rustix::fs::FallocateFlags;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
 use std::ptr::NonNull;
 
 /// Memory is allocated and populated in steps of this many bytes: one for all of it would hold up signals, and whoever
@@ -24,20 +23,12 @@ unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}
 
-/// Makes a file of `len` zero bytes, all of them backed by memory from now on. `go_on` is asked between steps: when it says
-/// no, the file stays as it is, too short.
-pub(crate) fn create(path: &Path, len: u64, go_on: &dyn Fn() -> bool) -> io::Result<OwnedFd> {
-    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
-    let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)?;
+/// Makes a file `len` bytes long, all of them backed by memory from now on. `go_on` is asked between steps: when it says no,
+/// the file stays as it is, too short.
+pub(crate) fn allocate(file: &OwnedFd, len: u64, go_on: &dyn Fn() -> bool) -> io::Result<()> {
     let mut steps = (0..len).step_by(STEP as usize).take_while(|_| go_on());
-    let step = |start| rustix::fs::fallocate(&file, FallocateFlags::empty(), start, STEP.min(len - start));
-    match steps.try_for_each(step) {
-        Ok(()) => Ok(file),
-        Err(error) => {
-            let _ = std::fs::remove_file(path);
-            Err(error.into())
-        }
-    }
+    let step = |start| rustix::fs::fallocate(file, FallocateFlags::empty(), start, STEP.min(len - start));
+    Ok(steps.try_for_each(step)?)
 }
 
 impl Memory {

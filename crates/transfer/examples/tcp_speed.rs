@@ -29,7 +29,11 @@ fn main() {
     let (streams, mib, rounds) = (number(0, TcpConfig::default().streams), number(1, 512), number(2, 7));
     let default_buffer = TcpConfig::default().socket.buffer_bytes.unwrap_or(0) >> 10;
     let buffer = Some(number(3, default_buffer) << 10).filter(|bytes| *bytes > 0);
-    let config = TcpConfig { streams, socket: TcpOptions { buffer_bytes: buffer }, ..TcpConfig::default() };
+    let config = TcpConfig {
+        streams,
+        socket: TcpOptions { buffer_bytes: buffer, ..TcpOptions::default() },
+        ..TcpConfig::default()
+    };
     if arguments.get(4).is_some_and(|last| last == "serve") {
         return serve(mib << 20, config.socket);
     }

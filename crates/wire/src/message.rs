@@ -188,6 +188,8 @@ pub enum SealOutcome {
     Unknown,
     /// The number of checksums does not fit the block's length, or bytes sent through the socket do not match them.
     Corrupt,
+    /// Another writer sealed the same block first: that copy stays, and what this writer wrote is gone.
+    Held(CopyName),
 }
 
 /// A batch of reads.

@@ -42,7 +42,9 @@ fn every_reply_has_its_frozen_bytes() {
 #[test]
 fn every_kind_has_a_fixture() {
     let requests: Vec<_> = samples::requests().iter().map(|(_, request)| request.kind()).collect();
-    let replies: Vec<_> = samples::replies().iter().map(|(_, reply)| reply.kind()).collect();
+    let mut replies: Vec<_> = samples::replies().iter().map(|(_, reply)| reply.kind()).collect();
+    // A case that came later has a fixture of its own, beside its kind's.
+    replies.dedup();
     assert_eq!(requests, RequestKind::ALL);
     assert_eq!(replies, ReplyKind::ALL);
 }

@@ -3,6 +3,7 @@
 //! The pages are up before the part starts and until it has stopped, so that `/health` tells starting (503), serving (200)
 //! and stopping (503) apart.
 
+mod descriptors;
 mod parts;
 mod signals;
 
@@ -83,6 +84,7 @@ impl<P: Part> Daemon<P> {
     where
         StartError: From<E>,
     {
+        descriptors::raise();
         let shown = Arc::new(Shown { state: RwLock::new(State::Starting), log });
         let endpoint = Endpoint::start(listen.0, Arc::clone(&shown) as _).map_err(|source| StartError::Metrics {
             section: P::SECTION,
@@ -153,7 +155,8 @@ impl Part for Server {
         let problem = |NameConflict { name, holder, rival }| {
             format!("two live nodes are called {name}: the one at {rival} is refused for that at {holder}: rename one")
         };
-        let problems: Vec<String> = self.name_conflicts().into_iter().map(problem).collect();
+        let mut problems: Vec<String> = self.name_conflicts().into_iter().map(problem).collect();
+        problems.extend(parts::catalog_problem());
         json!({ "address": self.address().to_string(), "complete": self.is_complete(), "problems": problems })
     }
 }
@@ -171,7 +174,8 @@ impl Part for Node {
             let reason = catalog.problem.as_ref()?;
             Some(format!("catalog {} does not know what this node holds: {reason}", catalog.address))
         };
-        let problems: Vec<String> = catalogs.iter().filter_map(problem).collect();
+        let mut problems: Vec<String> = catalogs.iter().filter_map(problem).collect();
+        problems.extend(self.problem().map(str::to_owned));
         let catalog = |catalog: CatalogStatus| {
             json!({
                 "address": catalog.address,

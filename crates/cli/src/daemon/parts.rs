@@ -1,15 +1,25 @@
 //! From the checked configuration to what catalogs and nodes are made of.
 
+use super::descriptors;
 use crate::config::{Advertise, CatalogConfig, NodeConfig};
 
 /// A catalog's settings.
 pub fn catalog_config(config: &CatalogConfig) -> tidepool_catalog::CatalogConfig {
+    let defaults = tidepool_catalog::CatalogConfig::default();
+    catalog_problem().iter().for_each(|problem| tracing::warn!("{problem}"));
     tidepool_catalog::CatalogConfig {
         listen: config.listen.0,
         suspect_after: config.suspect_after.0,
         dead_after: config.dead_after.0,
-        ..Default::default()
+        max_connections: descriptors::for_catalog(descriptors::raise(), defaults.max_connections),
+        ..defaults
     }
+}
+
+/// What is wrong with how a catalog in this process is set up, if anything is.
+pub(super) fn catalog_problem() -> Option<String> {
+    let wanted = tidepool_catalog::CatalogConfig::default().max_connections;
+    descriptors::catalog_problem(descriptors::for_catalog(descriptors::raise(), wanted), wanted)
 }
 
 /// A node's settings, announcing to `catalogs`.

@@ -225,11 +225,15 @@ impl Writer<'_> {
         let Reply::Sealed(outcomes) = self.call(&request)? else { return Err(self.confused()) };
         let (mut blocks, mut bytes) = (0, 0);
         for (taken, outcome) in taken.into_iter().zip(outcomes) {
-            if let SealOutcome::Sealed(_) = outcome {
-                taken.job.holders.push(self.peer.key.clone());
-                taken.job.moved = true;
-                blocks += 1;
-                bytes += taken.job.len;
+            match outcome {
+                SealOutcome::Sealed(_) => {
+                    taken.job.holders.push(self.peer.key.clone());
+                    taken.job.moved = true;
+                    blocks += 1;
+                    bytes += taken.job.len;
+                }
+                SealOutcome::Held(_) => taken.job.holders.push(self.peer.key.clone()),
+                SealOutcome::Unknown | SealOutcome::Corrupt => {}
             }
         }
         let counters = &self.core.counters;

@@ -54,8 +54,10 @@ impl Session<'_> {
                 break Some(cursor);
             }
             cursor = next;
-            if matcher.matches(hold.key()) {
-                entries.push(entry(&hold));
+            if let Some(key) = intact_key(&hold)
+                && matcher.matches(key)
+            {
+                entries.push(entry(&hold, key));
             }
         };
         Answer::Reply(Reply::Keys(Keys { entries, next }))
@@ -69,7 +71,7 @@ impl Session<'_> {
         let (mut removed, mut cursor) = (0, 0);
         while let Some((hold, next)) = self.shared.pool.hold_from(cursor) {
             cursor = next;
-            if matcher.matches(hold.key()) {
+            if intact_key(&hold).is_some_and(|key| matcher.matches(key)) {
                 removed += u64::from(self.shared.pool.remove(&hold.id()));
             }
         }
@@ -82,14 +84,24 @@ impl Session<'_> {
     }
 
     pub(super) fn describe(&self, id: &BlockId) -> Answer {
-        let entries = self.shared.pool.peek(id).iter().map(entry).collect();
+        let held = self.shared.pool.peek(id);
+        let entries = held.iter().filter_map(|hold| Some(entry(hold, intact_key(hold)?))).collect();
         Answer::Reply(Reply::Keys(Keys { entries, next: None }))
     }
 }
 
-fn entry(hold: &Hold) -> KeyEntry {
+/// The key of a block. What is stored under a damaged one is no match for anything: it is quarantined instead.
+fn intact_key(hold: &Hold) -> Option<&[u8]> {
+    let key = hold.key();
+    if key.is_none() {
+        hold.quarantine_if_damaged();
+    }
+    key
+}
+
+fn entry(hold: &Hold, key: &[u8]) -> KeyEntry {
     KeyEntry {
-        key: hold.key().to_vec(),
+        key: key.to_vec(),
         len: hold.bytes().len() as u64,
         copy: hold.copy(),
         writer: hold.writer(),

@@ -93,7 +93,8 @@ impl Session<'_> {
     pub(super) fn seal(&mut self, seal: &Seal) -> Answer {
         let until = Deadline::after(Duration::from_millis(seal.wait_millis.into()));
         let outcomes: Vec<SealOutcome> = seal.items.iter().map(|item| self.seal_one(item, until)).collect();
-        if outcomes.iter().any(|outcome| matches!(outcome, SealOutcome::Sealed(_))) {
+        // Either way the put is answered, and must be known to the catalogs.
+        if outcomes.iter().any(|outcome| matches!(outcome, SealOutcome::Sealed(_) | SealOutcome::Held(_))) {
             self.shared.announce_all();
         }
         Answer::Reply(Reply::Sealed(outcomes))
@@ -114,7 +115,7 @@ impl Session<'_> {
                 add(&self.shared.counters.mapped_bytes_in, mapped);
                 SealOutcome::Sealed(copy)
             }
-            Ok(Sealed::Held(copy)) => SealOutcome::Sealed(copy),
+            Ok(Sealed::Held(copy)) => SealOutcome::Held(copy),
             Err(_) => SealOutcome::Corrupt,
         }
     }

@@ -9,6 +9,7 @@ fn check(heap: &Heap, used: &BTreeMap<u64, (u64, RunId)>, bytes: u64) {
     let first = (0..heap.runs.len() as u32)
         .find(|run| !heap.spare.contains(run) && heap.runs[*run as usize].before == NONE)
         .expect("a heap has a first run");
+    assert_eq!(heap.first(), heap.describe(first));
     let (mut at, mut run, mut free, mut was_free) = (0, first, 0, false);
     while run != NONE {
         let this = heap.runs[run as usize];

@@ -14,17 +14,24 @@ impl Pool {
     /// Holds the first sealed block at or after slot `cursor`; also returns where to go on. `None` at the end.
     pub fn hold_from(self: &Arc<Self>, cursor: u64) -> Option<(Hold, u64)> {
         let mut first = cursor;
-        while first < self.shape.slots {
-            let end = self.shape.slots.min(first + SLOTS_PER_LOCK);
+        loop {
             let mut inner = self.inner.lock();
+            let end = inner.slots_used.min(first + SLOTS_PER_LOCK);
+            if first >= end {
+                return None;
+            }
             let sealed = |slot: &u64| inner.slots[*slot as usize].state == SlotState::Sealed;
             if let Some(slot) = (first..end).find(sealed) {
                 let (_, described) = load_sealed(self.header(slot as u32))?;
-                return Some((self.hold_slot(&mut inner, slot as u32, described), slot + 1));
+                return Some((self.peek_slot(&mut inner, slot as u32, described), slot + 1));
             }
             first = end;
         }
-        None
+    }
+
+    /// Slots that have ever been in use: no slot from this number on holds anything.
+    pub fn slots_used(&self) -> u64 {
+        self.inner.lock().slots_used
     }
 }
 
@@ -39,14 +46,14 @@ impl Inventory for Pool {
 
     fn page(&self, cursor: u64, max: usize, out: &mut Vec<(BlockId, Tier)>) -> PageEnd {
         let inner = self.inner.lock();
-        let end = self.shape.slots.min(cursor.saturating_add(max as u64));
+        let end = inner.slots_used.min(cursor.saturating_add(max as u64));
         for slot in cursor..end {
             if inner.slots[slot as usize].state == SlotState::Sealed {
                 let sealed = load_sealed(self.header(slot as u32));
                 out.extend(sealed.map(|(_, described)| (BlockId::from_words(described.id), TIER)));
             }
         }
-        PageEnd { as_of: inner.journal.latest(), next: (end < self.shape.slots).then_some(end) }
+        PageEnd { as_of: inner.journal.latest(), next: (end < inner.slots_used).then_some(end) }
     }
 
     fn wait(&self, after: u64, timeout: Duration) -> u64 {

@@ -2,56 +2,64 @@
 //!
 //! One-size traffic evicts one block for one block. A block larger than its victim clears a *window*: the victim and the
 //! colder of its neighbours, again and again, until the space is long enough. Neighbours were mostly written together, so
-//! they are mostly of an age. The cost is that of the blocks evicted; nothing is scanned.
+//! they are mostly of an age. What cannot be evicted (held, reserved, damaged) is a *wall*. Where walls leave the coldest
+//! block too little room, they are put in order once, and the coldest block between walls that are far enough apart is the
+//! victim. The cost is that of the blocks evicted, plus a bounded look around; blocks that stay keep their order.
 
 use super::{Inner, Pool, SlotState};
-use crate::heap::{FreeRun, Heap, Neighbour, RunId, Side};
+use crate::heap::{FreeRun, Neighbour, RunId, Side};
 use crate::protocol::State;
 
-/// Victims that are tried before a writer has to wait: each may be walled in by blocks that are held.
-const ATTEMPTS: usize = 64;
+/// Blocks that are passed over in search of the coldest one between walls that are far enough apart. After so many, any
+/// block there will do.
+const MOST_SKIPPED: usize = 16 << 10;
+
+/// The space that a block needs.
+#[derive(Clone, Copy)]
+struct Need {
+    bytes: u64,
+    align: u64,
+}
+
+impl Need {
+    /// Whether there is room from `start` to `end`.
+    fn fits(self, (start, end): (u64, u64)) -> bool {
+        start.next_multiple_of(self.align) + self.bytes <= end
+    }
+}
+
+/// How space can be had.
+enum Room {
+    /// By evicting these, the victim first and then outwards.
+    Window(Vec<u32>),
+    /// It is free already.
+    Free(FreeRun),
+}
 
 impl Pool {
     /// A free slot with `bytes` of space, and where it starts; `None` when what stands in the way is held.
     pub(super) fn make_room(&self, inner: &mut Inner, bytes: u64, align: u64) -> Option<(u32, u64)> {
-        // The first window is as long as the block; if it starts where the block cannot, the next ones have room to align.
-        for enough in std::iter::once(bytes).chain(std::iter::repeat_n(Heap::sure_fit(bytes, align), ATTEMPTS)) {
-            let Some(&slot) = inner.free_slots.front() else {
-                let victim = inner.coldest_evictable()?;
-                let _ = self.evict(inner, victim);
-                continue;
-            };
-            let taken = match inner.heap.take(bytes, align, slot) {
-                Some(taken) => Some(taken),
-                None => self.evict_for(inner, (bytes, enough), align, slot)?,
-            };
-            if let Some((run, offset)) = taken {
-                inner.free_slots.pop_front();
-                inner.slots[slot as usize].run = Some(run);
-                return Some((slot, offset));
-            }
+        if inner.free_slots.is_empty() {
+            let coldest = inner.evictable_from_coldest().next()?;
+            let _ = self.evict(inner, coldest);
         }
-        None
-    }
-
-    /// Evicts what stands where the coldest block is and takes the space for `user`. `None` when nothing can be evicted,
-    /// `Some(None)` when this attempt failed and another may do better.
-    fn evict_for(
-        &self,
-        inner: &mut Inner,
-        (bytes, enough): (u64, u64),
-        align: u64,
-        user: u32,
-    ) -> Option<Option<(RunId, u64)>> {
-        let victim = inner.coldest_evictable()?;
-        let Some(window) = inner.window(victim, bytes, enough) else {
-            // Walled in: look at it again only after everything else.
-            inner.order.touch(victim);
-            return Some(None);
+        let slot = *inner.free_slots.front()?;
+        let (run, offset) = match inner.heap.take(bytes, align, slot) {
+            Some(taken) => taken,
+            None => {
+                let free = match inner.find_room(Need { bytes, align })? {
+                    // Evicted outwards from the victim, so the last run freed is the whole window.
+                    Room::Window(window) => window.into_iter().fold(None, |_, slot| self.evict(inner, slot))?,
+                    Room::Free(free) => free,
+                };
+                inner.heap.take_from(free, bytes, align, slot)?
+            }
         };
-        let freed = window.into_iter().fold(None, |_, slot| self.evict(inner, slot));
-        // The window's neighbours are evicted outwards from the victim, so the last run freed is the whole window.
-        Some(freed.and_then(|freed| inner.heap.take_from(freed, bytes, align, user)))
+        inner.free_slots.pop_front();
+        inner.slots_used = inner.slots_used.max(u64::from(slot) + 1);
+        inner.slots[slot as usize].run = Some(run);
+        inner.walls.insert(slot);
+        Some((slot, offset))
     }
 
     fn evict(&self, inner: &mut Inner, slot: u32) -> Option<FreeRun> {
@@ -69,45 +77,56 @@ impl Inner {
         slot.state == SlotState::Sealed && slot.holds == 0
     }
 
-    /// The coldest block that nobody holds. Held ones are in use, so they are moved to the warm end on the way.
-    fn coldest_evictable(&mut self) -> Option<u32> {
-        for _ in 0..ATTEMPTS {
-            let coldest = self.order.coldest()?;
-            if self.evictable(coldest) {
-                return Some(coldest);
-            }
-            self.order.touch(coldest);
-        }
-        None
+    /// The blocks that nobody holds, coldest first. Only those that are just being looked at have to be passed over.
+    fn evictable_from_coldest(&self) -> impl Iterator<Item = u32> {
+        let order = std::iter::successors(self.order.coldest(), |&slot| self.order.warmer(slot));
+        order.filter(|&slot| self.evictable(slot))
     }
 
-    /// The blocks to evict, `victim` first and then outwards, for `enough` bytes in one piece, or between two walls for at
-    /// least `bytes`. `None` when held blocks stand in the way.
-    fn window(&self, victim: u32, bytes: u64, enough: u64) -> Option<Vec<u32>> {
+    /// Room for a block where it costs the least; `None` when held blocks stand everywhere.
+    fn find_room(&self, need: Need) -> Option<Room> {
+        let coldest = self.evictable_from_coldest().next();
+        if let Some(window) = coldest.and_then(|victim| self.window(victim, need)) {
+            return Some(Room::Window(window));
+        }
+        let gaps = self.gaps_for(need);
+        let longest = gaps.iter().max_by_key(|gap| gap.end - gap.start)?;
+        let has_room = |slot: &u32| {
+            let at = self.slots[*slot as usize].run.map_or(u64::MAX, |run| self.heap.span(run).0);
+            let after = gaps.partition_point(|gap| gap.start <= at);
+            gaps[..after].last().is_some_and(|gap| at < gap.end)
+        };
+        let victim = self.evictable_from_coldest().take(MOST_SKIPPED).find(has_room);
+        match victim.map_or(longest.first, Neighbour::Used) {
+            Neighbour::Used(victim) => self.window(victim, need).map(Room::Window),
+            Neighbour::Free(free) => Some(Room::Free(free)),
+            Neighbour::Edge => None,
+        }
+    }
+
+    /// The blocks to evict, `victim` first and then outwards, for room in one piece; `None` when walls stand in the way.
+    fn window(&self, victim: u32, need: Need) -> Option<Vec<u32>> {
         let run = |slot: u32| self.slots[slot as usize].run;
         let (mut first, mut last) = (run(victim)?, run(victim)?);
         let mut window = vec![victim];
-        let mut len = self.heap.len(first)
-            + self.heap.free_beside(first, Side::Before)
-            + self.heap.free_beside(last, Side::After);
-        while len < enough {
+        while !need.fits(self.cleared(first, last)) {
             let before = self.usable(self.heap.neighbour_past_free(first, Side::Before));
             let after = self.usable(self.heap.neighbour_past_free(last, Side::After));
-            let colder = [before, after].into_iter().flatten().min_by_key(|&slot| self.slots[slot as usize].last_use);
-            let Some(slot) = colder else {
-                // Between two walls: enough only if the plain length is.
-                return (len >= bytes).then_some(window);
-            };
-            let side = if before == Some(slot) { Side::Before } else { Side::After };
-            let run = run(slot)?;
-            match side {
-                Side::Before => first = run,
-                Side::After => last = run,
+            let colder =
+                [before, after].into_iter().flatten().min_by_key(|&slot| self.slots[slot as usize].last_use)?;
+            match before == Some(colder) {
+                true => first = run(colder)?,
+                false => last = run(colder)?,
             }
-            len += self.heap.len(run) + self.heap.free_beside(run, side);
-            window.push(slot);
+            window.push(colder);
         }
         Some(window)
+    }
+
+    /// From where to where there is free space once all from `first` to `last` is evicted.
+    fn cleared(&self, first: RunId, last: RunId) -> (u64, u64) {
+        let start = self.heap.span(first).0 - self.heap.free_beside(first, Side::Before);
+        (start, self.heap.span(last).1 + self.heap.free_beside(last, Side::After))
     }
 
     fn usable(&self, neighbour: Neighbour) -> Option<u32> {
@@ -117,3 +136,33 @@ impl Inner {
         }
     }
 }
+
+/// Space between two walls that are next to each other.
+struct Gap {
+    start: u64,
+    end: u64,
+    /// What lies first in it.
+    first: Neighbour,
+}
+
+impl Inner {
+    /// The gaps with room for a block, in order.
+    fn gaps_for(&self, need: Need) -> Vec<Gap> {
+        let held = std::iter::successors(self.walls.coldest(), |&slot| self.walls.warmer(slot));
+        let walls = held.chain(self.looked_at.iter().copied()).filter_map(|slot| self.slots[slot as usize].run);
+        let mut walls: Vec<RunId> = walls.collect();
+        walls.sort_unstable_by_key(|&run| self.heap.span(run).0);
+        let (mut gaps, mut start, mut first) = (Vec::new(), 0, self.heap.first());
+        for wall in walls {
+            let (end, next) = self.heap.span(wall);
+            gaps.push(Gap { start, end, first });
+            (start, first) = (next, self.heap.neighbour(wall, Side::After));
+        }
+        gaps.push(Gap { start, end: self.heap.end(), first });
+        gaps.retain(|gap| need.fits((gap.start, gap.end)));
+        gaps
+    }
+}
+
+#[cfg(test)]
+mod tests;

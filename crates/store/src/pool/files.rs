@@ -1,18 +1,18 @@
 //! A pool's files: made and locked at start, removed at the end, leftovers of dead owners cleared away.
 
+use super::marked::{self, Lock, Mark, Name};
 use super::{Inner, Pool, PoolStats, Slot};
 use crate::heap::Heap;
 use crate::journal::Journal;
-use crate::layout::{MAX_SLOTS, Shape};
+use crate::layout::{MAP_MARK, MAX_SLOTS, SLAB_MARK, Shape};
 use crate::memory::{self, Memory};
 use parking_lot::{Condvar, Mutex};
-use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::fs::{Mode, OFlags};
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 use thiserror::Error;
 use tidepool_policy::Lru;
 use tidepool_types::{ByteSize, Epoch, NodeName};
@@ -63,6 +63,12 @@ pub enum OpenError {
         /// The directory.
         dir: PathBuf,
     },
+    /// A file that is not Tidepool's has a name that the pool needs.
+    #[error("{path} is in the way, and is no file of a Tidepool node: move it, or choose another name or directory")]
+    Foreign {
+        /// The file, which stays as it is.
+        path: PathBuf,
+    },
     /// Whoever asked for the pool has changed their mind.
     #[error("told to stop before the memory was ready")]
     Stopped,
@@ -80,22 +86,14 @@ fn at(path: &Path) -> impl FnOnce(io::Error) -> OpenError + '_ {
     move |source| OpenError::Io { path: path.to_owned(), source }
 }
 
-/// The open files of a pool; dropping them removes them.
+/// The open files of a pool; dropping them removes them. Readers that still map them keep their pages; only the names go.
 pub(super) struct Files {
     map_readable: OwnedFd,
     slab_readable: OwnedFd,
     slab_writable: OwnedFd,
-    /// Before the lock: it goes last.
-    _names: Names,
-    /// Held for as long as the pool lives.
-    _lock: OwnedFd,
-}
-
-/// The names of a pool's files, whether they are there yet or not; dropping it removes them.
-struct Names {
-    map: PathBuf,
-    slab: PathBuf,
-    lock: PathBuf,
+    _names: [Name; 2],
+    /// Held for as long as the pool lives; goes last.
+    _lock: Lock,
 }
 
 impl Files {
@@ -105,22 +103,6 @@ impl Files {
 
     pub(super) fn writable(&self) -> BorrowedFd<'_> {
         self.slab_writable.as_fd()
-    }
-}
-
-impl Names {
-    fn new(config: &PoolConfig) -> Self {
-        let path = |extension: &str| config.dir.join(format!("{}.{extension}", config.name));
-        Self { map: path("map"), slab: path("slab"), lock: path("lock") }
-    }
-}
-
-impl Drop for Names {
-    fn drop(&mut self) {
-        // Readers that still map the files keep their pages; only the names go. The lock goes last.
-        for path in [&self.map, &self.slab, &self.lock] {
-            let _ = fs::remove_file(path);
-        }
     }
 }
 
@@ -134,24 +116,38 @@ impl Pool {
     pub fn create_while(config: &PoolConfig, go_on: &dyn Fn() -> bool) -> Result<Arc<Self>, OpenError> {
         let shape = shape_of(config)?;
         fs::create_dir_all(&config.dir).map_err(at(&config.dir))?;
-        remove_leftovers(&config.dir);
-        let lock_path = config.dir.join(format!("{}.lock", config.name));
-        let lock = lock_patiently(&lock_path).map_err(at(&lock_path))?;
+        let path = |extension: &str| config.dir.join(format!("{}.{extension}", config.name));
+        marked::remove_leftovers(&config.dir, &[("map", MAP_MARK), ("slab", SLAB_MARK)]);
+        let lock = marked::lock_patiently(&path("lock")).map_err(|error| explain(error, config, shape, 0))?;
         let lock = lock.ok_or_else(|| OpenError::InUse { name: config.name.clone(), dir: config.dir.clone() })?;
-        // From here on the names are ours, and go with whatever fails.
-        let names = Names::new(config);
         check_space(config, shape)?;
-        let (map_writable, map_readable) = create(&names.map, shape.map_bytes(), go_on)?;
-        let (slab_writable, slab_readable) = create(&names.slab, shape.slab_bytes(), go_on)?;
-        let map = Memory::map(&map_writable, true).map_err(at(&names.map))?;
-        let slab = Memory::map(&slab_writable, true).map_err(at(&names.slab))?;
+        let (map_path, slab_path) = (path("map"), path("slab"));
+        let map_file = create(&map_path, MAP_MARK).map_err(|error| explain(error, config, shape, 0))?;
+        let slab_file = create(&slab_path, SLAB_MARK).map_err(|error| explain(error, config, shape, 0))?;
+        for (file, path, len) in
+            [(&map_file, &map_path, shape.map_bytes()), (&slab_file, &slab_path, shape.slab_bytes())]
+        {
+            let allocated = memory::allocate(&file.writable, len, go_on).map_err(at(path));
+            allocated.map_err(|error| explain(error, config, shape, map_file.allocated() + slab_file.allocated()))?;
+            if !go_on() {
+                return Err(OpenError::Stopped);
+            }
+        }
+        let map = Memory::map(&map_file.writable, true).map_err(at(&map_path))?;
+        let slab = Memory::map(&slab_file.writable, true).map_err(at(&slab_path))?;
         map.populate(true, go_on);
         slab.populate(true, go_on);
         if !go_on() {
             return Err(OpenError::Stopped);
         }
         shape.describe(map.words(), slab.words());
-        let files = Files { map_readable, slab_readable, slab_writable, _names: names, _lock: lock };
+        let files = Files {
+            map_readable: map_file.readable,
+            slab_readable: slab_file.readable,
+            slab_writable: slab_file.writable,
+            _names: [map_file.name, slab_file.name],
+            _lock: lock,
+        };
         let (freed, changed) = (Condvar::new(), Condvar::new());
         Ok(Arc::new(Self { shape, map, slab, files, inner: Mutex::new(Inner::empty(shape)), freed, changed }))
     }
@@ -164,8 +160,11 @@ impl Inner {
             last_generation: 0,
             heap: Heap::new(shape.capacity),
             order: Lru::new(slots),
+            walls: Lru::new(slots),
+            looked_at: Vec::new(),
             slots: vec![Slot::default(); slots as usize],
             free_slots: (0..slots).collect(),
+            slots_used: 0,
             journal: Journal::default(),
             uses: 0,
             stats: PoolStats::default(),
@@ -184,69 +183,55 @@ fn shape_of(config: &PoolConfig) -> Result<Shape, OpenError> {
 }
 
 fn check_space(config: &PoolConfig, shape: Shape) -> Result<(), OpenError> {
-    let mount = rustix::fs::statvfs(&config.dir).map_err(|error| at(&config.dir)(error.into()))?;
-    let available = mount.f_bavail * mount.f_frsize;
-    let needed = shape.map_bytes() + shape.slab_bytes();
-    if needed <= available {
-        return Ok(());
-    }
-    let (dir, capacity) = (config.dir.clone(), config.capacity);
-    Err(OpenError::TooLittleMemory { dir, capacity, available: ByteSize(available), needed: ByteSize(needed) })
+    let available = available(config)?;
+    if needed(shape) <= available { Ok(()) } else { Err(too_little(config, shape, available)) }
 }
 
-/// Makes one file; returns it writable and read-only.
-fn create(path: &Path, len: u64, go_on: &dyn Fn() -> bool) -> Result<(OwnedFd, OwnedFd), OpenError> {
-    // The lock is ours, so whatever has this name was left by a dead owner.
-    let _ = fs::remove_file(path);
-    let writable = memory::create(path, len, go_on).map_err(at(path))?;
-    if !go_on() {
-        return Err(OpenError::Stopped);
+fn needed(shape: Shape) -> u64 {
+    shape.map_bytes() + shape.slab_bytes()
+}
+
+/// Bytes that are free where the pool is to be.
+fn available(config: &PoolConfig) -> Result<u64, OpenError> {
+    let mount = rustix::fs::statvfs(&config.dir).map_err(|error| at(&config.dir)(error.into()))?;
+    Ok(mount.f_bavail * mount.f_frsize)
+}
+
+/// What is said of a mount that is full, though it may not have been a moment ago; `own` bytes of it are this pool's.
+fn explain(error: OpenError, config: &PoolConfig, shape: Shape, own: u64) -> OpenError {
+    match error {
+        OpenError::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull => match available(config) {
+            Ok(free) => too_little(config, shape, free + own),
+            Err(error) => error,
+        },
+        other => other,
     }
+}
+
+fn too_little(config: &PoolConfig, shape: Shape, available: u64) -> OpenError {
+    let (dir, capacity) = (config.dir.clone(), config.capacity);
+    OpenError::TooLittleMemory { dir, capacity, available: ByteSize(available), needed: ByteSize(needed(shape)) }
+}
+
+/// One of the two shared files, just made.
+struct SharedFile {
+    name: Name,
+    writable: OwnedFd,
+    readable: OwnedFd,
+}
+
+impl SharedFile {
+    /// Bytes that it has by now.
+    fn allocated(&self) -> u64 {
+        rustix::fs::fstat(&self.writable).map_or(0, |found| found.st_blocks as u64 * 512)
+    }
+}
+
+fn create(path: &Path, mark: Mark) -> Result<SharedFile, OpenError> {
+    // The lock is ours, so a marked file of this name was left by a dead owner.
+    marked::clear(path, mark)?;
+    let (name, writable) = marked::create(path, mark).map_err(at(path))?;
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     let readable = rustix::fs::open(path, flags, Mode::empty()).map_err(|error| at(path)(error.into()))?;
-    Ok((writable, readable))
-}
-
-/// Takes the lock file; `None` when a live owner has it. Another node that starts in the same directory holds the lock for
-/// a moment while it looks for leftovers.
-fn lock_patiently(path: &Path) -> io::Result<Option<OwnedFd>> {
-    for _ in 0..20 {
-        if let Some(file) = lock(path)? {
-            return Ok(Some(file));
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    lock(path)
-}
-
-/// Takes the lock file; `None` when somebody has it.
-fn lock(path: &Path) -> io::Result<Option<OwnedFd>> {
-    loop {
-        let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC;
-        let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)?;
-        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
-            Err(error) => return Err(error.into()),
-        }
-        // The file may have been removed by its last owner between open and lock: then the lock guards nothing.
-        let locked = rustix::fs::fstat(&file)?;
-        match rustix::fs::stat(path) {
-            Ok(named) if (named.st_dev, named.st_ino) == (locked.st_dev, locked.st_ino) => return Ok(Some(file)),
-            _ => continue,
-        }
-    }
-}
-
-/// Removes the files of owners that died without doing so.
-fn remove_leftovers(dir: &Path) {
-    let locks = fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
-    for path in locks.filter(|path| path.extension().is_some_and(|extension| extension == "lock")) {
-        if let Ok(Some(_lock)) = lock(&path) {
-            tracing::info!(owner = %path.display(), "removing the files of a dead node");
-            for extension in ["map", "slab", "sock", "lock"] {
-                let _ = fs::remove_file(path.with_extension(extension));
-            }
-        }
-    }
+    Ok(SharedFile { name, writable, readable })
 }

@@ -1,14 +1,17 @@
 //! Holds: a sealed block that stays where it is until the hold is dropped. Sends and borrowed views hold; look-ups and
 //! copies on the same host never do.
 
-use super::{Inner, Pool, SlotState};
+use super::{Inner, Pool, Slot, SlotState};
 use crate::memory::prefetch;
 use crate::placed::Placed;
 use crate::protocol::{Described, State, retire, stamp};
 use std::sync::Arc;
-use tidepool_types::{BlockId, ClientId, CopyName, Generation, chunk_count};
+use tidepool_types::{BlockId, ClientId, CopyName, Generation, Key, TenantSecret, chunk_count};
 use tidepool_wire::checksum::BlockChecksum;
 use tidepool_wire::message::SlotName;
+
+/// Blocks that are looked up under one lock: a message may name a million, and all others would wait for them.
+const PER_LOCK: usize = 256;
 
 /// A sealed block that may be removed or evicted from sight, but not from its place.
 pub struct Hold {
@@ -16,6 +19,8 @@ pub struct Hold {
     slot: u32,
     generation: u64,
     described: Described,
+    /// Whether it counts as a use of the block.
+    is_use: bool,
 }
 
 impl Pool {
@@ -44,8 +49,9 @@ impl Pool {
         if copy.is_some_and(|copy| copy != self.name(generation)) {
             return None;
         }
-        inner.mark_used(slot);
-        let hold = self.hold_slot(inner, slot, described);
+        inner.wall_in(slot);
+        inner.slots[slot as usize].uses += 1;
+        let hold = self.hold_slot(inner, slot, described, true);
         // Whoever holds a block reads its checksums next.
         prefetch(hold.checksums().as_ptr().cast());
         Some(hold)
@@ -55,35 +61,45 @@ impl Pool {
     pub fn peek(self: &Arc<Self>, id: &BlockId) -> Option<Hold> {
         let mut inner = self.inner.lock();
         let (slot, described) = self.lookup(&inner, id)?;
-        Some(self.hold_slot(&mut inner, slot, described))
+        Some(self.peek_slot(&mut inner, slot, described))
     }
 
     /// Holds a sealed slot without counting it as a use.
-    pub(super) fn hold_slot(self: &Arc<Self>, inner: &mut Inner, slot: u32, described: Described) -> Hold {
+    pub(super) fn peek_slot(self: &Arc<Self>, inner: &mut Inner, slot: u32, described: Described) -> Hold {
+        inner.looked_at.push(slot);
+        self.hold_slot(inner, slot, described, false)
+    }
+
+    fn hold_slot(self: &Arc<Self>, inner: &mut Inner, slot: u32, described: Described, is_use: bool) -> Hold {
         inner.slots[slot as usize].holds += 1;
         inner.stats.holds += 1;
         let generation = inner.slots[slot as usize].generation;
-        Hold { pool: Arc::clone(self), slot, generation, described }
+        Hold { pool: Arc::clone(self), slot, generation, described, is_use }
     }
 
     /// Which of `ids` are held, with their lengths. Counts as a use of each.
     pub fn confirm(&self, ids: &[BlockId]) -> Vec<Option<(CopyName, u64)>> {
-        let mut inner = self.inner.lock();
-        let confirm = |id: &BlockId| {
-            let (slot, described) = self.lookup(&inner, id)?;
-            inner.mark_used(slot);
-            Some((self.name(inner.slots[slot as usize].generation), described.len))
-        };
-        ids.iter().map(confirm).collect()
+        let mut found = Vec::with_capacity(ids.len());
+        for step in ids.chunks(PER_LOCK) {
+            let mut inner = self.inner.lock();
+            found.extend(step.iter().map(|id| {
+                let (slot, described) = self.lookup(&inner, id)?;
+                inner.mark_used(slot);
+                Some((self.name(inner.slots[slot as usize].generation), described.len))
+            }));
+        }
+        found
     }
 
     /// Notes that readers on this host used these blocks; those that are gone are passed over.
     pub fn touch(&self, used: &[SlotName]) {
-        let mut inner = self.inner.lock();
-        for name in used {
-            let known = inner.slots.get(name.slot as usize);
-            if known.is_some_and(|slot| slot.state == SlotState::Sealed && slot.generation == name.generation.0) {
-                inner.mark_used(name.slot);
+        for step in used.chunks(PER_LOCK) {
+            let mut inner = self.inner.lock();
+            for name in step {
+                let known = inner.slots.get(name.slot as usize);
+                if known.is_some_and(|slot| slot.state == SlotState::Sealed && slot.generation == name.generation.0) {
+                    inner.mark_used(name.slot);
+                }
             }
         }
     }
@@ -148,9 +164,10 @@ impl Hold {
         self.behind(self.described.offset, self.described.len)
     }
 
-    /// The block's key.
-    pub fn key(&self) -> &[u8] {
-        self.behind(self.placed().key_at(), self.described.key_len)
+    /// The block's key; `None` when what is stored is damaged. A key has no checksum: the block's id is made from it.
+    pub fn key(&self) -> Option<&[u8]> {
+        let key = Key::new(self.behind(self.placed().key_at(), self.described.key_len)).ok()?;
+        (BlockId::derive(&TenantSecret::DEFAULT, key) == self.id()).then_some(key.as_bytes())
     }
 
     /// One checksum per chunk.
@@ -161,9 +178,10 @@ impl Hold {
         unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast(), bytes.len() / 4) }
     }
 
-    /// Whether every byte is as its writer meant it to be.
+    /// Whether every byte of block and key is as its writer meant it to be.
     pub fn is_intact(&self) -> bool {
-        BlockChecksum::new(self.id(), self.described.len).verify(0, self.bytes(), self.checksums()).is_ok()
+        self.key().is_some()
+            && BlockChecksum::new(self.id(), self.described.len).verify(0, self.bytes(), self.checksums()).is_ok()
     }
 
     /// Takes a damaged block out of sight and out of use for good. Returns whether it was damaged.
@@ -172,14 +190,20 @@ impl Hold {
             return false;
         }
         let mut inner = self.pool.inner.lock();
-        if inner.slots[self.slot as usize].state == SlotState::Sealed {
-            self.pool.withdraw(&mut inner, self.slot, State::Damaged);
-            inner.slots[self.slot as usize].state = SlotState::Damaged;
-            inner.stats.damaged_total += 1;
-            inner.stats.damaged_bytes += self.described.len;
-            self.pool.changed.notify_all();
-            tracing::error!(block = %self.id(), slot = self.slot, "a block is damaged in memory and was quarantined");
+        match inner.slots[self.slot as usize].state {
+            SlotState::Sealed => self.pool.withdraw(&mut inner, self.slot, State::Damaged),
+            // Out of sight already; the memory below it is no better for that.
+            SlotState::Withdrawn => {
+                let generation = inner.next_generation();
+                retire(self.pool.header(self.slot), stamp(generation, State::Damaged));
+            }
+            SlotState::Free | SlotState::Reserved | SlotState::Damaged => return true,
         }
+        inner.slots[self.slot as usize].state = SlotState::Damaged;
+        inner.stats.damaged_total += 1;
+        inner.stats.damaged_bytes += self.described.len;
+        self.pool.changed.notify_all();
+        tracing::error!(block = %self.id(), slot = self.slot, "a block is damaged in memory and was quarantined");
         true
     }
 
@@ -201,16 +225,32 @@ impl Drop for Hold {
     fn drop(&mut self) {
         let mut inner = self.pool.inner.lock();
         inner.stats.holds -= 1;
-        let slot = &mut inner.slots[self.slot as usize];
-        slot.holds -= 1;
-        if slot.holds > 0 {
+        inner.let_go(self.slot, self.is_use);
+        let Slot { state, holds, .. } = inner.slots[self.slot as usize];
+        if holds > 0 {
             return;
         }
-        if slot.state == SlotState::Withdrawn {
+        if state == SlotState::Withdrawn {
             let generation = inner.next_generation();
             retire(self.pool.header(self.slot), stamp(generation, State::Free));
             let _ = self.pool.release(&mut inner, self.slot);
         }
         self.pool.freed.notify_all();
+    }
+}
+
+impl Inner {
+    /// A hold ends. A block that was in use may be evicted again, last of all; one that was looked at is where it was.
+    fn let_go(&mut self, slot: u32, is_use: bool) {
+        let entry = &mut self.slots[slot as usize];
+        entry.holds -= 1;
+        if is_use {
+            entry.uses -= 1;
+            if entry.uses == 0 && entry.state == SlotState::Sealed {
+                self.offer(slot);
+            }
+        } else if let Some(at) = self.looked_at.iter().position(|&looked_at| looked_at == slot) {
+            self.looked_at.swap_remove(at);
+        }
     }
 }

@@ -9,6 +9,7 @@ mod browse;
 mod evict;
 mod files;
 mod hold;
+mod marked;
 mod reserve;
 mod stats;
 #[cfg(test)]
@@ -16,6 +17,7 @@ mod tests;
 
 pub use files::{OpenError, PoolConfig};
 pub use hold::Hold;
+pub use marked::clear_socket;
 pub use reserve::{NoRoom, Reservation, Sealed};
 pub use stats::PoolStats;
 
@@ -51,10 +53,17 @@ pub struct Pool {
 struct Inner {
     last_generation: u64,
     heap: Heap,
+    /// The blocks that may be evicted: sealed, and held by nobody or by those that only look.
     order: Lru,
+    /// All others, in no order that matters: what eviction has to work around.
+    walls: Lru,
+    /// The slots of holds that do not count as a use: few, and short. Their blocks keep their places in the order.
+    looked_at: Vec<u32>,
     slots: Vec<Slot>,
     /// Oldest first, so that a slow reader's slot is reused as late as possible.
     free_slots: VecDeque<u32>,
+    /// One past the highest slot that was ever taken: what lies behind it need not be looked at.
+    slots_used: u64,
     journal: Journal,
     uses: u64,
     stats: PoolStats,
@@ -67,7 +76,10 @@ struct Slot {
     /// The generation of the current reservation or block; zero when free.
     generation: u64,
     state: SlotState,
+    /// All holds.
     holds: u32,
+    /// Those that count as a use.
+    uses: u32,
     /// When it was last used, as a count of uses.
     last_use: u64,
 }
@@ -144,12 +156,13 @@ impl Pool {
         }
         let generation = inner.next_generation();
         retire(self.header(slot), stamp(generation, state));
-        inner.order.remove(slot);
+        inner.wall_in(slot);
     }
 
     /// Gives a slot and its space back. Returns the free run that its space is now part of.
     fn release(&self, inner: &mut Inner, slot: u32) -> Option<FreeRun> {
         let was = std::mem::take(&mut inner.slots[slot as usize]);
+        inner.walls.remove(slot);
         let freed = was.run.map(|run| inner.heap.give_back(run));
         inner.free_slots.push_back(slot);
         self.freed.notify_all();
@@ -161,6 +174,21 @@ impl Inner {
     fn next_generation(&mut self) -> u64 {
         self.last_generation += 1;
         self.last_generation
+    }
+
+    /// Takes a slot out of the order of eviction.
+    fn wall_in(&mut self, slot: u32) {
+        self.order.remove(slot);
+        if !self.walls.contains(slot) {
+            self.walls.insert(slot);
+        }
+    }
+
+    /// Makes a sealed block one that may be evicted, last of all.
+    fn offer(&mut self, slot: u32) {
+        self.walls.remove(slot);
+        self.order.insert(slot);
+        self.mark_used(slot);
     }
 
     fn mark_used(&mut self, slot: u32) {

@@ -178,8 +178,7 @@ impl Reservation {
 impl Pool {
     fn note_sealed(&self, inner: &mut Inner, slot: u32, described: &Described) {
         inner.slots[slot as usize].state = SlotState::Sealed;
-        inner.order.insert(slot);
-        inner.mark_used(slot);
+        inner.offer(slot);
         inner.stats.blocks += 1;
         inner.stats.block_bytes += described.len;
         inner.stats.sealed_total += 1;

@@ -1,15 +1,18 @@
 //! What a pool promises its node, checked without sockets: the owner writes through its own mapping.
 
 #[path = "../../tests/common/mod.rs"]
-mod common;
+pub(super) mod common;
 
 use super::*;
 use crate::inventory::Inventory as _;
+use crate::layout::{MAP_MARK, SLAB_MARK};
 use crate::placed::Placed;
 use crate::pool::reserve::{NoRoom, Sealed};
 use crate::{Mapping, ShmTransport};
 use common::{create, id, put, reserve, soon, sums};
 use std::collections::HashMap;
+use std::io::Write as _;
+use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::time::Duration;
 use tidepool_transfer::copy::CopyPool;
@@ -17,12 +20,12 @@ use tidepool_transfer::ops::{Completion, Destination, Done, Failure, Op, ReadOp}
 use tidepool_transfer::transport::Transport as _;
 use tidepool_types::{ByteSize, ClientId, Deadline, Key, NodeName};
 
-struct Fixture {
+pub(super) struct Fixture {
     _dir: tempfile::TempDir,
-    pool: Arc<Pool>,
+    pub(super) pool: Arc<Pool>,
 }
 
-fn pool(capacity: u64, block: u64) -> Fixture {
+pub(super) fn pool(capacity: u64, block: u64) -> Fixture {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let pool = create(dir.path(), "n", Epoch(7), capacity, block);
     Fixture { _dir: dir, pool }
@@ -66,7 +69,7 @@ fn a_sealed_block_is_read_back_through_the_map() {
         assert_eq!(get(&mut reader, key), Ok(bytes.clone()), "{len}");
         let half = len as u64 / 2;
         assert_eq!(get_range(&mut reader, key, half, Some(len as u64 - half)).unwrap(), &bytes[half as usize..]);
-        assert_eq!(fixture.pool.hold(&id(key), None).unwrap().key(), key);
+        assert_eq!(fixture.pool.hold(&id(key), None).unwrap().key(), Some(key));
     }
     assert_eq!(get(&mut reader, b"absent"), Err(Failure::Miss));
     assert_eq!(get_range(&mut reader, b"bb", 4096, Some(1)), Err(Failure::BadRange { block_len: 4096 }));
@@ -116,6 +119,36 @@ fn eviction_takes_what_was_used_longest_ago() {
     assert!((0..6).all(held), "what was used stays");
     assert!((100..104).all(held), "what is new stays");
     assert_eq!(fixture.pool.stats().evictions_total, 4, "and no more than needed goes");
+}
+
+/// Confirm and Touch looked up to a million blocks up under the one lock of the pool, for which all others waited. They work
+/// in steps now; the answers and the order of uses are those of one piece.
+#[test]
+fn a_message_of_many_blocks_is_answered_in_order_whatever_the_steps() {
+    let fixture = pool(16 << 20, 4096);
+    let keys: Vec<[u8; 4]> = (0..1500u32).map(u32::to_le_bytes).collect();
+    for key in keys.iter().step_by(2) {
+        put(&fixture.pool, key, &vec![1; 1 + usize::from(key[0])]).unwrap();
+    }
+    let ids: Vec<BlockId> = keys.iter().rev().map(|key| id(key)).collect();
+    let found = fixture.pool.confirm(&ids);
+    for (key, found) in keys.iter().rev().zip(&found) {
+        let expected = (u32::from_le_bytes(*key) % 2 == 0).then_some(1 + u64::from(key[0]));
+        assert_eq!(found.map(|(_, len)| len), expected);
+    }
+    let coldest = || {
+        let inner = fixture.pool.inner.lock();
+        let order = std::iter::successors(inner.order.coldest(), |&slot| inner.order.warmer(slot));
+        order.map(|slot| inner.slots[slot as usize].generation).collect::<Vec<_>>()
+    };
+    let used: Vec<u64> = found.iter().flatten().map(|(copy, _)| copy.generation.0).collect();
+    assert!(coldest() == used, "what was confirmed last is the warmest");
+    let wanted: Vec<_> = ids.iter().map(|id| (*id, None)).collect();
+    let held = fixture.pool.hold_all(&wanted);
+    assert!(held.iter().zip(&found).all(|(held, found)| held.as_ref().map(Hold::copy) == found.map(|(copy, _)| copy)));
+    let names: Vec<_> = held.into_iter().flatten().rev().map(|hold| hold.name()).collect();
+    fixture.pool.touch(&names);
+    assert!(coldest().into_iter().rev().eq(used), "and so is what was touched last");
 }
 
 #[test]
@@ -250,6 +283,24 @@ fn a_damaged_block_is_found_quarantined_and_never_used_again() {
     assert!(put(&fixture.pool, b"whole pool", &[1; 900_000]).is_err(), "the damaged space is out of use");
 }
 
+/// Damage found in a block that had been removed while it was still held went uncounted, and its space was used again. Now the
+/// bad memory is out of use whatever had become of the block.
+#[test]
+fn damage_in_a_block_that_was_removed_while_held_keeps_its_space_out_of_use() {
+    let fixture = pool(1 << 20, 4096);
+    put(&fixture.pool, b"bad", &content(b"bad", 300_000)).unwrap();
+    let holds = [fixture.pool.hold(&id(b"bad"), None).unwrap(), fixture.pool.hold(&id(b"bad"), None).unwrap()];
+    assert!(fixture.pool.remove(&id(b"bad")));
+    // SAFETY: the slab is mapped writable in this process; the test damages a byte of its own block.
+    unsafe { *fixture.pool.slab.at(holds[0].offset() + 200_000, 1).unwrap() ^= 4 };
+    assert!(holds.iter().all(Hold::quarantine_if_damaged));
+    drop(holds);
+    let stats = fixture.pool.stats();
+    assert_eq!((stats.damaged_total, stats.damaged_bytes, stats.holds), (1, 300_000, 0), "counted once");
+    assert!(stats.free_bytes < fixture.pool.capacity() - 300_000);
+    assert!(put(&fixture.pool, b"whole pool", &[1; 900_000]).is_err(), "the damaged space is out of use");
+}
+
 #[test]
 fn the_journal_and_the_pages_tell_what_is_held() {
     let fixture = pool(256 << 10, 4096);
@@ -300,6 +351,47 @@ fn too_little_shared_memory_is_an_error_that_names_the_mount() {
     );
 }
 
+/// Two nodes that started at once where one had room both failed with a bare "no space left on device", for the free space is
+/// looked at before it is taken. Now that says what the mount had and what is needed, too.
+#[test]
+fn space_that_goes_while_a_pool_allocates_is_an_error_that_names_the_mount() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let mounted = std::process::Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=96m", "none"])
+        .arg(dir.path())
+        .status()
+        .is_ok_and(|status| status.success());
+    if !mounted {
+        eprintln!("SKIPPED: mounting a file system takes root");
+        return;
+    }
+    let config = PoolConfig {
+        dir: dir.path().to_owned(),
+        name: NodeName::new("n").unwrap(),
+        epoch: Epoch(1),
+        capacity: ByteSize(80 << 20),
+        smallest_expected_block: ByteSize(1 << 20),
+    };
+    let rival = dir.path().join("rival");
+    // Asked for the first time when the free space has been looked at: the other node takes its share.
+    let go_on = || rival.exists() || std::fs::write(&rival, vec![1; 64 << 20]).is_ok();
+    let late = Pool::create_while(&config, &go_on).unwrap_err();
+    // And if not even a mark has room.
+    let mut rest = std::fs::OpenOptions::new().append(true).open(&rival).unwrap();
+    while rest.write(&[1; 4096]).is_ok() {}
+    let full = Pool::create(&config).unwrap_err();
+    let left = names(dir.path());
+    drop(rest);
+    let unmounted = std::process::Command::new("umount").arg(dir.path()).status().unwrap();
+    assert!(unmounted.success());
+    assert_eq!(left, ["rival"]);
+    for error in [late, full] {
+        let OpenError::TooLittleMemory { available, needed, .. } = &error else { panic!("{error}") };
+        assert!(available.0 <= 32 << 20 && *needed > *available, "{error}");
+        assert!(error.to_string().contains(dir.path().to_str().unwrap()), "{error}");
+    }
+}
+
 #[test]
 fn a_second_owner_of_the_same_name_is_refused_and_leftovers_are_removed() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
@@ -310,16 +402,70 @@ fn a_second_owner_of_the_same_name_is_refused_and_leftovers_are_removed() {
         capacity: ByteSize(1 << 20),
         smallest_expected_block: ByteSize(4096),
     };
-    // What a killed node leaves: files, and a lock that nobody holds.
-    for leftover in ["n.map", "n.slab", "n.lock", "gone.map", "gone.slab", "gone.lock", "gone.sock"] {
-        std::fs::write(dir.path().join(leftover), b"old").unwrap();
-    }
+    // What killed nodes leave: marked files, a socket, and a lock that nobody holds. One was killed while it allocated.
+    let _sockets = ["n", "gone"].map(|name| {
+        std::fs::write(dir.path().join(format!("{name}.lock")), marked::LOCK).unwrap();
+        std::fs::write(dir.path().join(format!("{name}.map")), [&MAP_MARK[..], &[0; 5000]].concat()).unwrap();
+        std::fs::write(dir.path().join(format!("{name}.slab")), SLAB_MARK).unwrap();
+        UnixListener::bind(dir.path().join(format!("{name}.sock"))).unwrap()
+    });
     let pool = Pool::create(&config).unwrap();
     assert!(matches!(Pool::create(&config), Err(OpenError::InUse { .. })));
-    assert!(!dir.path().join("gone.slab").exists());
+    assert_eq!(names(dir.path()), ["n.lock", "n.map", "n.slab"]);
     put(&pool, b"k", b"bytes").unwrap();
     drop(pool);
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "a clean end leaves nothing");
+}
+
+/// A node that started took every unlocked `*.lock` in its directory for that of a dead node, and deleted it with all that
+/// had the same stem; what had the names of its own files went too. In a shared directory that was other programs' data. Now
+/// only files that bear a mark go, and a foreign one is an error if it is in the way.
+#[test]
+fn other_programs_files_are_never_removed() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let config = PoolConfig {
+        dir: dir.path().to_owned(),
+        name: NodeName::new("n").unwrap(),
+        epoch: Epoch(1),
+        capacity: ByteSize(1 << 20),
+        smallest_expected_block: ByteSize(4096),
+    };
+    let bystanders = ["cargo.lock", "cargo.map", "cargo.sock", "empty.lock", "gone.map", "gone.sock", "n.txt"];
+    for name in bystanders {
+        std::fs::write(dir.path().join(name), if name == "empty.lock" { "" } else { "theirs" }).unwrap();
+    }
+    // A dead node's lock says nothing about what else has its stem.
+    std::fs::write(dir.path().join("gone.lock"), marked::LOCK).unwrap();
+    drop(Pool::create(&config).unwrap());
+    assert_eq!(names(dir.path()), bystanders);
+
+    for name in ["n.lock", "n.map", "n.slab"] {
+        let path = dir.path().join(name);
+        let refused = || match Pool::create(&config) {
+            Err(OpenError::Foreign { path: named }) => assert_eq!(named, path),
+            other => panic!("{name}: {other:?}"),
+        };
+        for content in [&b""[..], b"theirs", b"theirs, and longer than a mark"] {
+            std::fs::write(&path, content).unwrap();
+            refused();
+            assert_eq!(std::fs::read(&path).unwrap(), content);
+        }
+        std::fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink(dir.path().join("n.txt"), &path).unwrap();
+        refused();
+        std::fs::remove_file(&path).unwrap();
+        std::fs::create_dir(&path).unwrap();
+        refused();
+        std::fs::remove_dir(&path).unwrap();
+        assert_eq!(names(dir.path()), bystanders);
+    }
+}
+
+fn names(dir: &std::path::Path) -> Vec<String> {
+    let entries = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<String> = entries.collect();
+    names.sort();
+    names
 }
 
 #[test]

@@ -4,7 +4,10 @@ use super::{ConnError, Connection, Socket};
 use rustix::event::PollFlags;
 use rustix::fd::OwnedFd;
 use rustix::io::{Errno, ioctl_fionbio};
-use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_size, set_tcp_nodelay, socket_error};
+use rustix::net::sockopt::{
+    set_socket_keepalive, set_socket_recv_buffer_size, set_socket_send_buffer_size, set_tcp_keepcnt, set_tcp_keepidle,
+    set_tcp_keepintvl, set_tcp_nodelay, set_tcp_user_timeout, socket_error,
+};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, ipproto, socket_with};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -18,11 +21,17 @@ use tidepool_wire::message::{Hello, Refusal, Reply, Request, Welcome};
 pub struct TcpOptions {
     /// Bytes asked of the kernel for each direction's socket buffer; `None` leaves it to the kernel's own tuning.
     pub buffer_bytes: Option<usize>,
+    /// How long a peer may leave bytes, or the kernel's questions whether it is there, without an answer. A host that lost its
+    /// power or its network closes nothing: without this what it held would stay held for ever. Whole seconds count.
+    pub dead_after: Duration,
 }
+
+/// Questions that go unanswered before a silent peer is dead.
+const PROBES: u32 = 3;
 
 impl Default for TcpOptions {
     fn default() -> Self {
-        Self { buffer_bytes: Some(4 << 20) }
+        Self { buffer_bytes: Some(4 << 20), dead_after: Duration::from_secs(30) }
     }
 }
 
@@ -34,7 +43,18 @@ impl TcpOptions {
             set_socket_recv_buffer_size(socket, bytes)?;
             set_socket_send_buffer_size(socket, bytes)?;
         }
-        Ok(())
+        self.notice_death(socket)
+    }
+
+    /// Half of the time is for silence, the other half for questions; sent bytes have all of it.
+    fn notice_death(&self, socket: &impl rustix::fd::AsFd) -> Result<(), ConnError> {
+        let seconds = |time: Duration| Duration::from_secs(time.as_secs().max(1));
+        set_tcp_keepidle(socket, seconds(self.dead_after / 2))?;
+        set_tcp_keepintvl(socket, seconds(self.dead_after / 2 / PROBES))?;
+        set_tcp_keepcnt(socket, PROBES)?;
+        set_socket_keepalive(socket, true)?;
+        let millis = u32::try_from(self.dead_after.as_millis()).unwrap_or(u32::MAX);
+        Ok(set_tcp_user_timeout(socket, millis)?)
     }
 }
 

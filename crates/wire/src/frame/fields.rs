@@ -96,6 +96,7 @@ choice! { SealOutcome, 1 + CopyName::MIN_LEN;
     0 => Sealed(copy: CopyName),
     1 => Unknown,
     2 => Corrupt,
+    3 => Held(copy: CopyName),
 }
 
 record!(Get { wait_millis: u32, items: Vec<GetItem> });

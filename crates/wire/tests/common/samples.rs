@@ -112,6 +112,7 @@ pub(crate) fn replies() -> Vec<(&'static str, Reply)> {
         ("reserved", Reply::Reserved(reserved)),
         ("written", Reply::Written),
         ("sealed", Reply::Sealed(vec![SealOutcome::Sealed(copy(1)), SealOutcome::Unknown, SealOutcome::Corrupt])),
+        ("sealed_held", Reply::Sealed(vec![SealOutcome::Held(copy(2))])),
         ("done", Reply::Done),
         ("blocks", Reply::Blocks(blocks())),
         ("found", Reply::Found(vec![Some((copy(1), 77)), None])),

@@ -150,7 +150,12 @@ fn pull_outcome() -> impl Strategy<Value = PullOutcome> {
 }
 
 fn seal_outcome() -> impl Strategy<Value = SealOutcome> {
-    prop_oneof![copy().prop_map(SealOutcome::Sealed), Just(SealOutcome::Unknown), Just(SealOutcome::Corrupt)]
+    prop_oneof![
+        copy().prop_map(SealOutcome::Sealed),
+        Just(SealOutcome::Unknown),
+        Just(SealOutcome::Corrupt),
+        copy().prop_map(SealOutcome::Held),
+    ]
 }
 
 /// Any reply.
