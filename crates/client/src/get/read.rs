@@ -64,6 +64,8 @@ pub(crate) enum Verdict {
     Corrupt(CopyName),
     /// The node did not answer as it should.
     Failed,
+    /// The node had not answered yet when the caller's time was over.
+    Late,
     /// The node is fine; it just does not hold the block, or the caller asked for too much.
     Other,
 }
@@ -132,7 +134,7 @@ impl Read {
             Err(Failure::Miss) => (Miss::Absent, Verdict::Other),
             Err(Failure::LostRace) => (Miss::LostRace, Verdict::LostRace),
             Err(Failure::Corrupt(copy)) => (Miss::Corrupt, Verdict::Corrupt(copy)),
-            Err(Failure::TimedOut | Failure::Cancelled) => (Miss::TimedOut, Verdict::Failed),
+            Err(Failure::TimedOut | Failure::Cancelled) => (Miss::TimedOut, Verdict::Late),
             Err(Failure::Unavailable) | Ok(Done::Written { .. }) => (Miss::Unavailable, Verdict::Failed),
         };
         self.note(miss);

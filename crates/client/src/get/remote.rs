@@ -198,6 +198,7 @@ impl<'a> Flight<'a> {
             Verdict::LostRace => add(&counters.lost_races, 1),
             Verdict::Corrupt(_) => add(&counters.corrupt_copies, 1),
             Verdict::Failed => self.peer.set_down(),
+            Verdict::Late => self.peer.set_suspect(),
             Verdict::Other => {}
         }
     }
