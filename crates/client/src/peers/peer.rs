@@ -235,6 +235,11 @@ impl Peer {
         self.connections.take(until, fit, || self.connecting(|| self.connect(until)))
     }
 
+    /// A TCP transport that is connected and unused, if there is one.
+    pub(crate) fn idle_transport(&self) -> Option<Taken<'_, Faulty<TcpTransport>>> {
+        if self.is_down() { None } else { self.transports.take_idle(is_usable) }
+    }
+
     /// A TCP transport of the caller's own. Only for nodes on the network.
     pub(crate) fn transport(&self, until: Deadline) -> Result<Taken<'_, Faulty<TcpTransport>>, ConnError> {
         let Reach::Network(address) = self.reach else { return Err(ConnError::Closed) };
@@ -242,13 +247,12 @@ impl Peer {
             return Err(ConnError::Closed);
         }
         let Context { client, tcp, faults, .. } = &*self.context;
-        let fit = |transport: &Faulty<TcpTransport>| transport.health() != Health::Down;
         let connect = || {
             let transport =
                 TcpTransport::connect(address, self.key.epoch, *client, tcp.clone(), until.capped(WELCOME))?;
             Ok::<_, ConnError>(Faulty::new(transport, faults.clone()))
         };
-        self.transports.take(until, fit, || self.connecting(connect))
+        self.transports.take(until, is_usable, || self.connecting(connect))
     }
 
     /// Connects, and draws the conclusion from a failure.
@@ -339,6 +343,10 @@ impl Peer {
             false => Err(ConnError::Unexpected("another incarnation of the node answers")),
         }
     }
+}
+
+fn is_usable(transport: &Faulty<TcpTransport>) -> bool {
+    transport.health() != Health::Down
 }
 
 fn key_of(welcome: &Welcome) -> Result<NodeKey, ConnError> {
