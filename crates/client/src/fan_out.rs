@@ -15,12 +15,14 @@ const AT_ONCE: usize = 16;
 
 impl Client {
     /// Every node that could hold something: this host's, and those that the catalogs do not hold for dead. Then the
-    /// names of those that they do hold for dead: nobody can be asked there, and they may come back with what they hold.
+    /// names of those that cannot be asked: the catalogs hold them for dead, and they may come back with what they hold,
+    /// or there is no way to their address.
     pub(crate) fn everyone(&self, deadline: Deadline) -> (Vec<Arc<Peer>>, Vec<NodeName>) {
         let core = self.core();
         core.refresh_members(deadline);
         let table = core.peers.table();
-        (table.reachable().cloned().collect(), table.lost())
+        let unanswered = table.lost().into_iter().chain(table.unreached().cloned()).collect();
+        (table.reachable().cloned().collect(), unanswered)
     }
 }
 

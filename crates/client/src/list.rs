@@ -24,7 +24,7 @@ pub struct ListPage {
     pub entries: Vec<Listed>,
     /// Where the next page starts; `None` after the last.
     pub next: Option<ListCursor>,
-    /// Nodes that did not answer or are held for dead: their keys are missing from this page.
+    /// Nodes that did not answer, are held for dead or have no address that resolves: their keys are missing from this page.
     pub unanswered: Vec<NodeName>,
 }
 

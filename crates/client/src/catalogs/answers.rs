@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tidepool_types::{Epoch, NodeName, Tier};
-use tidepool_wire::catalog::{self as wire, HOLDER_LEN};
+use tidepool_wire::catalog::{self as wire, HOLDER_LEN, MAX_HOLDERS};
 
 /// What a catalog thinks of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -135,6 +135,12 @@ impl Located {
     #[must_use]
     pub fn is_found(&self, index: usize) -> bool {
         !self.holders(index).is_empty()
+    }
+
+    /// Whether the id at `index` may have more holders than are listed: an answer has room for so many only.
+    #[must_use]
+    pub fn may_have_more(&self, index: usize) -> bool {
+        self.holders(index).len() >= MAX_HOLDERS
     }
 
     /// Both answers together: holders of `self` first, then those that only `other` knows.

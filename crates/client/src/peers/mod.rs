@@ -63,6 +63,12 @@ impl Table {
         self.locals.iter().chain(remotes)
     }
 
+    /// Living nodes that nobody has found a way to: their addresses do not resolve.
+    pub(crate) fn unreached(&self) -> impl Iterator<Item = &NodeName> {
+        let living = self.members.iter().filter(|member| member.node.state != NodeState::Dead);
+        living.filter(|member| self.find(&NodeKey::of(&member.node)).is_none()).map(|member| &member.node.name)
+    }
+
     /// Nodes that the catalogs hold for dead, and that may come back with what they hold: those that said goodbye hold
     /// nothing, and those of this host are asked whatever the catalogs think.
     pub(crate) fn lost(&self) -> Vec<NodeName> {
