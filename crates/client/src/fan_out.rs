@@ -26,28 +26,34 @@ impl Client {
     }
 }
 
-/// Asks every peer its own question, at most [`AT_ONCE`] at a time; answers come in the order of `questions`.
+/// Asks every peer its own question, all at once; answers come in the order of `questions`.
 pub(crate) fn fan_out(questions: &[(Arc<Peer>, Request)], deadline: Deadline) -> Vec<Result<Reply, NodeError>> {
-    if let [(peer, request)] = questions {
-        return vec![ask(peer, request, deadline)];
+    let answers = at_once(questions, |(peer, request)| ask(peer, request, deadline));
+    answers.into_iter().map(|answer| answer.unwrap_or(Err(NodeError::NoNode))).collect()
+}
+
+/// Does `work` for every item, for at most [`AT_ONCE`] at a time; results come in the order of `items`.
+pub(crate) fn at_once<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<Option<R>> {
+    if let [item] = items {
+        return vec![Some(work(item))];
     }
     let next = AtomicUsize::new(0);
-    let answers: Mutex<Vec<Option<Result<Reply, NodeError>>>> = Mutex::new(vec![None; questions.len()]);
-    let work = || {
-        while let Some((index, (peer, request))) = {
+    let results: Mutex<Vec<Option<R>>> = Mutex::new(items.iter().map(|_| None).collect());
+    let run = || {
+        while let Some((index, item)) = {
             let index = next.fetch_add(1, Ordering::Relaxed);
-            questions.get(index).map(|question| (index, question))
+            items.get(index).map(|item| (index, item))
         } {
-            let answer = ask(peer, request, deadline);
-            answers.lock()[index] = Some(answer);
+            let result = work(item);
+            results.lock()[index] = Some(result);
         }
     };
     std::thread::scope(|scope| {
-        for _ in 1..questions.len().min(AT_ONCE) {
+        for _ in 1..items.len().min(AT_ONCE) {
             // Without a thread the others have more to do.
-            let _ = std::thread::Builder::new().spawn_scoped(scope, work);
+            let _ = std::thread::Builder::new().spawn_scoped(scope, run);
         }
-        work();
+        run();
     });
-    answers.into_inner().into_iter().map(|answer| answer.unwrap_or(Err(NodeError::NoNode))).collect()
+    results.into_inner()
 }

@@ -3,7 +3,7 @@
 use crate::catalogs::{Located, Lookup};
 use crate::client::Client;
 use crate::error::NodeError;
-use crate::fan_out::fan_out;
+use crate::fan_out::{at_once, fan_out};
 use crate::lookup::ids_of;
 use crate::peers::Peer;
 use std::sync::Arc;
@@ -64,22 +64,21 @@ impl Client {
         let deadline = self.deadline();
         let ids = ids_of(self.core(), keys)?;
         let Removers { asked, out_of_reach } = self.removers(&ids, deadline);
-        let request = |(peer, indexes): &(Arc<Peer>, Vec<usize>)| {
-            (Arc::clone(peer), Request::Remove(indexes.iter().map(|&index| ids[index]).collect()))
+        let remove = |(peer, indexes): &(Arc<Peer>, Vec<usize>)| {
+            let ids: Vec<BlockId> = indexes.iter().map(|&index| ids[index]).collect();
+            let read = |reply| if let Reply::Removed(flags) = reply { Some(flags) } else { None };
+            peer.call_about(&ids, Request::Remove, || deadline, read)
         };
-        let questions: Vec<_> = asked.iter().map(request).collect();
         let unanswered = self.core().peers.table().lost();
         let mut removals = vec![Removal { removed: false, unanswered }; ids.len()];
         for (name, indexes) in &out_of_reach {
             indexes.iter().for_each(|&index| removals[index].add_unanswered(name));
         }
-        for ((peer, indexes), answer) in asked.iter().zip(fan_out(&questions, deadline)) {
-            match answer {
-                Ok(Reply::Removed(flags)) => {
-                    indexes.iter().zip(flags).for_each(|(&index, was_there)| removals[index].removed |= was_there);
-                }
-                _ => indexes.iter().for_each(|&index| removals[index].add_unanswered(&peer.key.name)),
-            }
+        for ((peer, indexes), flags) in asked.iter().zip(at_once(&asked, remove)) {
+            let flags = flags.unwrap_or_default();
+            let (answered, unanswered) = indexes.split_at(flags.len());
+            answered.iter().zip(flags).for_each(|(&index, was_there)| removals[index].removed |= was_there);
+            unanswered.iter().for_each(|&index| removals[index].add_unanswered(&peer.key.name));
         }
         Ok(removals)
     }

@@ -106,7 +106,7 @@ impl Client {
     }
 }
 
-/// Borrows what one node of this host holds and still is wanted, in one round trip.
+/// Borrows what one node of this host holds and still is wanted, in one round trip unless they are very many.
 fn borrow_from<E>(peer: &Peer, ids: &[Result<BlockId, E>], views: &mut [Option<View>], deadline: Deadline) {
     let Some(memory) = peer.memory().filter(|memory| memory.writable) else { return };
     let here = |index: &usize| {
@@ -117,8 +117,9 @@ fn borrow_from<E>(peer: &Peer, ids: &[Result<BlockId, E>], views: &mut [Option<V
     if wanted.is_empty() {
         return;
     }
-    let asked = wanted.iter().filter_map(|&index| ids[index].as_ref().ok().copied()).collect();
-    let Ok(Reply::Views(outcomes)) = peer.call(&Request::View(asked), deadline) else { return };
+    let asked: Vec<BlockId> = wanted.iter().filter_map(|&index| ids[index].as_ref().ok().copied()).collect();
+    let read = |reply| if let Reply::Views(outcomes) = reply { Some(outcomes) } else { None };
+    let outcomes = peer.call_about(&asked, Request::View, || deadline, read);
     for (index, outcome) in wanted.into_iter().zip(outcomes) {
         let ViewOutcome::Pinned { slot, offset, len } = outcome else { continue };
         match memory.mapping.readable_at(offset, len) {

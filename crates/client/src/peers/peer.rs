@@ -22,8 +22,8 @@ use tidepool_transfer::conn::{ConnError, Connection, TcpOptions};
 use tidepool_transfer::fault::{FaultPlan, Faulty};
 use tidepool_transfer::tcp::{TcpConfig, TcpTransport};
 use tidepool_transfer::transport::{Health, Transport as _};
-use tidepool_types::{ClientId, Deadline, Epoch, NodeName};
-use tidepool_wire::message::{Hello, Reason, Reply, Request, Welcome};
+use tidepool_types::{BlockId, ClientId, Deadline, Epoch, NodeName};
+use tidepool_wire::message::{BATCH_IDS, Hello, Reason, Reply, Request, Welcome};
 
 /// A wait that has lasted this long makes the node suspect; a probe that has, has it passed by.
 pub(crate) const SILENCE: Duration = Duration::from_millis(300);
@@ -273,6 +273,25 @@ impl Peer {
             connection.give_back();
         }
         reply
+    }
+
+    /// One request about many blocks, cut into as many as it takes, and their answers put together. An answer that is
+    /// missing is missing for all blocks after it too. Each request has its own deadline, from `until`.
+    pub(crate) fn call_about<T>(
+        &self,
+        ids: &[BlockId],
+        request: impl Fn(Vec<BlockId>) -> Request,
+        until: impl Fn() -> Deadline,
+        read: impl Fn(Reply) -> Option<Vec<T>>,
+    ) -> Vec<T> {
+        let mut answers = Vec::with_capacity(ids.len());
+        for piece in ids.chunks(BATCH_IDS) {
+            match self.call(&request(piece.to_vec()), until()).ok().and_then(&read) {
+                Some(answer) if answer.len() == piece.len() => answers.extend(answer),
+                _ => break,
+            }
+        }
+        answers
     }
 
     /// One request and its reply on a connection that the caller has. On an error other than a refusal it is closed.
