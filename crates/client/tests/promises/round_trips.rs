@@ -116,3 +116,18 @@ fn verify_always_reads_the_same_bytes() {
     assert!(client.get("block").unwrap().as_ref() == Some(&bytes));
     assert!(client.get_range("block", 5..200_000).unwrap().as_deref() == Some(&bytes[5..200_000]));
 }
+
+/// A block longer than what is copied between two looks at the clock goes in and out in parts, with the same checksums.
+#[test]
+fn a_long_block_goes_through_shared_memory_in_parts() {
+    let mut cluster = Cluster::new(0);
+    cluster.add_node("n0", |config| config.capacity = tidepool_types::ByteSize(192 << 20));
+    let near = cluster.client_with(1, |config| config.verify = tidepool_client::Verify::Always);
+    let bytes = content(12, (130 << 20) + 5);
+    let (head, tail) = bytes.split_at(70_000_001);
+    near.put("block", vec![head, tail], &PutOptions::default()).unwrap();
+    assert!(near.get("block").unwrap().as_ref() == Some(&bytes));
+    let range = 3..(129 << 20) + 1;
+    assert!(near.get_range("block", range.start as u64..range.end as u64).unwrap().as_deref() == Some(&bytes[range]));
+    assert!(cluster.client(Over::Tcp).get("block").unwrap().as_ref() == Some(&bytes), "verified on arrival");
+}
