@@ -2,6 +2,7 @@
 
 use super::answers::{Located, Member};
 use super::peer::{Peer, Standing};
+use super::wait::wait_for;
 use super::{CatalogStat, Catalogs, Exists, Lookup, Members, Prefixes, StatAnswer};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -40,7 +41,7 @@ impl Catalogs {
             if within.is_zero() {
                 break;
             }
-            let Some(reply) = runtime.block_on(peer.call(within, &call)) else { continue };
+            let Some(reply) = wait_for(runtime, peer.call(within, &call)) else { continue };
             let Some((answer, complete)) = read(reply) else {
                 tracing::warn!(catalog = peer.address, "catalog gave an answer that contradicts itself");
                 continue;
@@ -145,7 +146,7 @@ impl Catalogs {
         let ask = |peer: &Arc<Peer>| {
             let within = deadline.remaining().min(self.config.attempt);
             let reply = peer.call(within, |mut client| async move { client.stat(StatRequest {}).await });
-            let answer = runtime.block_on(reply).map(|reply| StatAnswer {
+            let answer = wait_for(runtime, reply).map(|reply| StatAnswer {
                 complete: reply.complete,
                 incarnation: reply.incarnation,
                 numbers: reply.numbers.into_iter().map(|number| (number.name, number.value)).collect(),

@@ -131,3 +131,25 @@ fn a_long_block_goes_through_shared_memory_in_parts() {
     assert!(near.get_range("block", range.start as u64..range.end as u64).unwrap().as_deref() == Some(&bytes[range]));
     assert!(cluster.client(Over::Tcp).get("block").unwrap().as_ref() == Some(&bytes), "verified on arrival");
 }
+
+/// A client that was made or used inside an asynchronous runtime panicked, "cannot start a runtime from within a runtime".
+/// Calls block the thread they are made on, wherever that is.
+#[test]
+fn a_client_works_inside_an_asynchronous_runtime() {
+    let cluster = Cluster::new(2);
+    let (dir, catalogs) = (cluster.dir().to_owned(), cluster.catalogs());
+    let everything = async move {
+        let config = tidepool_client::ClientConfig { dir, catalogs, local: false, ..Default::default() };
+        let client = tidepool_client::Client::connect(config).unwrap();
+        // More steps than a task has before it must yield.
+        for n in 0..100 {
+            let key = format!("key {n}");
+            client.put(&key, key.as_bytes(), &PutOptions::default()).unwrap();
+            assert!(client.exists(&[&key, "absent"]).unwrap() == [true, false]);
+            assert!(client.get(&key).unwrap().as_deref() == Some(key.as_bytes()));
+        }
+        // Dropped inside, too.
+    };
+    let current = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    current.block_on(everything);
+}
