@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use tidepool_types::{Epoch, NodeName, Tier};
+use tidepool_policy::replica;
+use tidepool_types::{BlockId, ClientId, Epoch, NodeName, Tier};
 use tidepool_wire::catalog::{self as wire, HOLDER_LEN, MAX_HOLDERS};
 
 /// What a catalog thinks of a node.
@@ -141,6 +142,20 @@ impl Located {
     #[must_use]
     pub fn may_have_more(&self, index: usize) -> bool {
         self.holders(index).len() >= MAX_HOLDERS
+    }
+
+    /// Has `reader` start with a copy of its own among those of equal standing, so that readers of one block share its
+    /// holders. `ids` are the ids that the answer is about.
+    pub(crate) fn spread(&mut self, ids: &[BlockId], reader: ClientId) {
+        let mut start = 0;
+        for (id, &end) in ids.iter().zip(&self.ends) {
+            let end = end as usize;
+            let standing = |holder: &Holder| (self.nodes[usize::from(holder.node)].state, holder.tier);
+            for equals in self.holders[start..end].chunk_by_mut(|a, b| standing(a) == standing(b)) {
+                equals.rotate_left(replica::first(reader.0, id.words()[0], equals.len()));
+            }
+            start = end;
+        }
     }
 
     /// Both answers together: holders of `self` first, then those that only `other` knows.

@@ -1,4 +1,5 @@
-//! Reads from wherever the catalogs say: grouped by owner, all owners at once, replica after replica.
+//! Reads from wherever the catalogs say: grouped by owner, all owners at once, replica after replica. Of replicas that are
+//! equally good each client starts with one of its own, so that many readers of one block share its holders.
 
 use super::read::{Miss, Read};
 use super::{flights, local};
@@ -18,7 +19,8 @@ pub(super) fn read(core: &Core, reads: &mut [Read], deadline: Deadline) {
     }
     let ids: Vec<_> = wanted.iter().map(|&index| reads[index].id).collect();
     let answer = core.catalogs.lookup(&ids, deadline);
-    let holders = answer.located;
+    let mut holders = answer.located;
+    holders.spread(&ids, core.id);
     if !answer.complete {
         let unsure = wanted.iter().enumerate().filter(|(asked, _)| !holders.is_found(*asked));
         unsure.for_each(|(_, &index)| reads[index].note(Miss::NoCatalog));

@@ -89,3 +89,22 @@ fn a_block_can_be_copied_and_moved_to_a_node() {
     assert_eq!(client.copy_to("absent", &name("n1")).unwrap_err().to_string(), "no node holds the block");
     assert_eq!(client.copy_to("block", &name("n9")).unwrap_err().to_string(), "no node named n9 is known");
 }
+
+/// Every reader asked the holder that catalogs name first: the other replicas of a hot block served nobody. Now a reader
+/// starts with one of its own choice for each block.
+#[test]
+fn replicas_share_the_reads() {
+    let cluster = Cluster::new(3);
+    let client = cluster.client(Over::Tcp);
+    let keys: Vec<String> = (0..60).map(|n| format!("key {n}")).collect();
+    for key in &keys {
+        assert_eq!(client.put(key, key.as_bytes(), &replicas(3)).unwrap().replicas, 3);
+    }
+    assert!(client.get_batch(&keys).into_iter().all(|answer| answer.unwrap().is_some()));
+    let hits = |metric: tidepool_types::Metric| match metric.value {
+        tidepool_types::Value::Counter(hits) if metric.name == "tidepool_node_hits_total" => hits,
+        _ => 0,
+    };
+    let served: Vec<u64> = cluster.nodes.iter().map(|node| node.metrics().into_iter().map(hits).sum()).collect();
+    assert!(served.iter().all(|hits| *hits > 0), "{served:?}");
+}
