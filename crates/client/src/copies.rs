@@ -124,7 +124,7 @@ impl Client {
         let table = core.peers.table();
         let holds = |peer: &&Arc<Peer>| peer.memory().is_some_and(|memory| memory.mapping.find(&id).is_some());
         let mut holders: Vec<Arc<Peer>> = table.locals.iter().filter(holds).cloned().collect();
-        let Lookup { located, complete } = core.catalogs.lookup(&[id], deadline);
+        let Lookup { located, complete, .. } = core.catalogs.lookup(&[id], deadline);
         if !complete || located.may_have_more(0) {
             return table.reachable().cloned().collect();
         }

@@ -87,7 +87,7 @@ impl Client {
     /// about a block of which no catalog is sure that it has named all holders.
     fn removers(&self, ids: &[BlockId], deadline: Deadline) -> Removers {
         let core = self.core();
-        let Lookup { located, complete } = core.catalogs.lookup(ids, deadline);
+        let Lookup { located, complete, .. } = core.catalogs.lookup(ids, deadline);
         let table = core.peers.table();
         let is_open = |index: &usize| !complete || located.may_have_more(*index);
         let (open, named): (Vec<usize>, Vec<usize>) = (0..ids.len()).partition(is_open);
@@ -129,7 +129,7 @@ impl Client {
         for ((peer, _), answer) in questions.iter().zip(fan_out(&questions, deadline)) {
             match answer {
                 Ok(Reply::Count(copies)) => removals.copies += copies,
-                Err(error @ NodeError::Refused { .. }) => return Err(error),
+                Err(error @ (NodeError::Invalid(_) | NodeError::Refused { .. })) => return Err(error),
                 _ => removals.unanswered.push(peer.key.name.clone()),
             }
         }

@@ -57,10 +57,12 @@ impl Catalogs {
 
     pub(super) fn ask_lookup(&self, ids: &[BlockId], deadline: Deadline) -> Lookup {
         let mut parts = ids.chunks(MAX_IDS).map(|part| self.lookup_part(part, deadline));
-        let first = parts.next().unwrap_or_else(|| Lookup { located: Located::nowhere(0), complete: true });
+        let first =
+            parts.next().unwrap_or_else(|| Lookup { located: Located::nowhere(0), complete: true, answered: true });
         parts.fold(first, |all, part| Lookup {
             located: all.located.followed_by(&part.located),
             complete: all.complete && part.complete,
+            answered: all.answered && part.answered,
         })
     }
 
@@ -75,8 +77,9 @@ impl Catalogs {
             Some((Located::from_wire(ids.len(), &reply.counts, &reply.holders, reply.nodes)?, complete))
         };
         let (answers, complete) = self.ask(deadline, call, read);
+        let answered = !answers.is_empty();
         let located = answers.into_iter().reduce(|best, other| best.merged(&other));
-        Lookup { located: located.unwrap_or_else(|| Located::nowhere(ids.len())), complete }
+        Lookup { located: located.unwrap_or_else(|| Located::nowhere(ids.len())), complete, answered }
     }
 
     pub(super) fn ask_exists(&self, ids: &[BlockId], deadline: Deadline) -> Exists {

@@ -59,6 +59,8 @@ pub struct Lookup {
     pub located: Located,
     /// Whether a "no" is a no.
     pub complete: bool,
+    /// Whether any catalog answered.
+    pub answered: bool,
 }
 
 /// What became of a plain existence check.

@@ -50,7 +50,10 @@ impl Delivered {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Miss {
     Absent,
+    /// No catalog answered.
     NoCatalog,
+    /// No catalog that answered is complete.
+    Unsure,
     LostRace,
     Corrupt,
     Unavailable,
@@ -148,6 +151,7 @@ impl Read {
             State::Refused(error) => return Err(error),
             State::Wanted(Miss::Absent) => &counters.misses_absent,
             State::Wanted(Miss::NoCatalog) => &counters.misses_no_catalog,
+            State::Wanted(Miss::Unsure) => &counters.misses_unsure,
             State::Wanted(Miss::LostRace) => &counters.misses_lost_race,
             State::Wanted(Miss::Corrupt) => &counters.misses_corrupt,
             State::Wanted(Miss::Unavailable) => &counters.misses_unavailable,

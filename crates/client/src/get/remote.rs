@@ -23,7 +23,8 @@ pub(super) fn read(core: &Core, reads: &mut [Read], deadline: Deadline) {
     holders.spread(&ids, core.id);
     if !answer.complete {
         let unsure = wanted.iter().enumerate().filter(|(asked, _)| !holders.is_found(*asked));
-        unsure.for_each(|(_, &index)| reads[index].note(Miss::NoCatalog));
+        let miss = if answer.answered { Miss::Unsure } else { Miss::NoCatalog };
+        unsure.for_each(|(_, &index)| reads[index].note(miss));
     }
     let mut seekers: Vec<Seeker> =
         wanted.into_iter().enumerate().map(|(asked, read)| Seeker { read, asked, next: 0 }).collect();
