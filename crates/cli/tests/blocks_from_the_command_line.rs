@@ -187,3 +187,36 @@ fn a_preference_for_a_node_that_is_not_there_is_answered_with_those_that_are() {
     assert_eq!(stderr(&put), "tidepool: --prefer on: no such node is alive; known are: one (alive)\n");
     assert_eq!(stderr(&pool.run_with(&["put", "l", "--prefer", "one"], b"x")), "");
 }
+
+/// A bad expression exited with 1 as if the pool had failed, an expression that nothing matched with 0 as if something had
+/// been removed, and `--limit 0` listed nothing in silence.
+#[test]
+fn a_script_can_tell_a_mistake_from_nothing_found() {
+    let dir = memory_dir();
+    let pool = Daemon::pool(dir.path());
+    assert_eq!(code(&pool.run_with(&["put", "key"], b"bytes")), 0);
+    for (command, expected) in [
+        (&["ls", "--matching", "("][..], 2),
+        (&["rm", "--matching", "("], 2),
+        (&["ls", "--limit", "0"], 2),
+        (&["rm", "--matching", "nosuch"], 3),
+        (&["ls", "--matching", "nosuch"], 0),
+        (&["rm", "--matching", "^key$"], 0),
+        (&["rm", "--all", "--yes"], 0),
+    ] {
+        let output = pool.run(command);
+        assert_eq!(code(&output), expected, "{command:?}: {}", stderr(&output));
+    }
+}
+
+/// With a node on this host a catalog that does not answer was taken for one that is not sure.
+#[test]
+fn a_miss_says_that_no_catalog_answered() {
+    let dir = memory_dir();
+    let pool = Daemon::pool(dir.path());
+    // Port 1 of this host: refused.
+    let place = ["--catalogs", "127.0.0.1:1", "--dir", pool.address("node", "dir"), "--deadline", "1s"];
+    let output = common::tidepool(&[&["get", "nothing"], &place[..]].concat());
+    assert_eq!(code(&output), 3);
+    assert!(stderr(&output).contains("no catalog answered, and no node on this host holds it"), "{}", stderr(&output));
+}

@@ -71,10 +71,11 @@ impl Drop for Background {
 
 /// Asks and scans, first thing when a client is made and then again and again.
 pub(crate) fn look_around(core: &Core, budget: Duration) {
+    let deadline = Deadline::after(budget);
     if core.config.local {
-        core.peers.scan(&core.config.dir, Deadline::after(budget));
+        core.peers.scan(&core.config.dir, deadline);
     }
-    core.refresh_members(Deadline::after(budget));
+    core.refresh_members(deadline);
 }
 
 fn scout(core: &Core) {

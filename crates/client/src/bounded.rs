@@ -45,6 +45,15 @@ impl<T> Bounded<T> {
         Ok(taken)
     }
 
+    /// Takes an idle thing that `fit`s, if there is one.
+    pub(crate) fn take_idle(&self, fit: impl Fn(&T) -> bool) -> Option<Taken<'_, T>> {
+        let mut state = self.state.lock();
+        let place = state.idle.iter().rposition(fit)?;
+        let thing = state.idle.swap_remove(place);
+        state.taken += 1;
+        Some(Taken { from: self, thing: Some(thing) })
+    }
+
     fn take_idle_or_room(&self, until: Deadline, fit: impl Fn(&T) -> bool) -> Result<Option<T>, ConnError> {
         let mut unfit = Vec::new();
         let mut state = self.state.lock();

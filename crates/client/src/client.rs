@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tidepool_types::{ClientId, Deadline};
 
-/// How long the first look around may take, when the default deadline is longer.
+/// How long the first look around may take, unless half the default deadline is shorter.
 const FIRST_LOOK: Duration = Duration::from_secs(1);
 
 /// A handle on the pool. Clones share everything: connections, mapped memory, counters.
@@ -54,7 +54,7 @@ impl Client {
         let config = &core.config;
         let workers = Workers::new(config.workers, config.queued_calls);
         let limit = Limit::Budget(config.deadline);
-        background::look_around(&core, config.deadline.min(FIRST_LOOK));
+        background::look_around(&core, (config.deadline / 2).min(FIRST_LOOK));
         let background = Background::start(&core)?;
         Ok(Self { handle: Arc::new(Handle { core, workers, _background: background }), limit })
     }

@@ -1,5 +1,6 @@
 //! A block's copies: where they are, and having more of them or having them elsewhere.
 
+use crate::catalogs::Lookup;
 use crate::client::Client;
 use crate::error::NodeError;
 use crate::fan_out::fan_out;
@@ -125,13 +126,17 @@ impl Client {
         address.ok_or_else(|| NodeError::NoAddress(key.name.clone()))
     }
 
-    /// Nodes that may hold a block: this host's that do, and those that a catalog names.
+    /// Nodes that may hold a block: this host's that do, and those that a catalog names; or all of them, when no catalog is
+    /// sure that it has named every holder.
     fn holders_of(&self, id: BlockId, deadline: Deadline) -> Vec<Arc<Peer>> {
         let core = self.core();
         let table = core.peers.table();
         let holds = |peer: &&Arc<Peer>| peer.memory().is_some_and(|memory| memory.mapping.find(&id).is_some());
         let mut holders: Vec<Arc<Peer>> = table.locals.iter().filter(holds).cloned().collect();
-        let located = core.catalogs.lookup(&[id], deadline).located;
+        let Lookup { located, complete, .. } = core.catalogs.lookup(&[id], deadline);
+        if !complete || located.may_have_more(0) {
+            return table.reachable().cloned().collect();
+        }
         for holder in located.holders(0) {
             if let Some(peer) = core.peers.reach(&located.nodes()[usize::from(holder.node)], deadline)
                 && holders.iter().all(|known| !Arc::ptr_eq(known, &peer))

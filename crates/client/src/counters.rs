@@ -47,6 +47,8 @@ counters! {
     misses_absent,
     /// Reads that no local node could serve while no catalog answered.
     misses_no_catalog,
+    /// Reads of blocks that no node held as far as catalogs knew, none of which knew all that nodes hold.
+    misses_unsure,
     /// Reads that lost their races against reuse of the slot.
     misses_lost_race,
     /// Reads whose copies did not match their checksums.

@@ -103,6 +103,9 @@ pub enum NodeError {
     /// The node has no address that other nodes could reach: it is known from its socket only.
     #[error("node {0} has no known data address: no catalog names it")]
     NoAddress(NodeName),
+    /// What was asked for is not allowed, as the node's sentence says: for one, the pattern is no regular expression.
+    #[error("{0}")]
+    Invalid(String),
     /// The node will not do it; its own sentence says why.
     #[error("node {node}: {message}")]
     Refused {

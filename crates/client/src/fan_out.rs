@@ -15,37 +15,45 @@ const AT_ONCE: usize = 16;
 
 impl Client {
     /// Every node that could hold something: this host's, and those that the catalogs do not hold for dead. Then the
-    /// names of those that they do hold for dead: nobody can be asked there, and they may come back with what they hold.
+    /// names of those that cannot be asked: the catalogs hold them for dead, and they may come back with what they hold,
+    /// or there is no way to their address.
     pub(crate) fn everyone(&self, deadline: Deadline) -> (Vec<Arc<Peer>>, Vec<NodeName>) {
         let core = self.core();
         core.refresh_members(deadline);
         let table = core.peers.table();
-        (table.reachable().cloned().collect(), table.lost())
+        let unanswered = table.lost().into_iter().chain(table.unreached().cloned()).collect();
+        (table.reachable().cloned().collect(), unanswered)
     }
 }
 
-/// Asks every peer its own question, at most [`AT_ONCE`] at a time; answers come in the order of `questions`.
+/// Asks every peer its own question, all at once; answers come in the order of `questions`.
 pub(crate) fn fan_out(questions: &[(Arc<Peer>, Request)], deadline: Deadline) -> Vec<Result<Reply, NodeError>> {
-    if let [(peer, request)] = questions {
-        return vec![ask(peer, request, deadline)];
+    let answers = at_once(questions, |(peer, request)| ask(peer, request, deadline));
+    answers.into_iter().map(|answer| answer.unwrap_or(Err(NodeError::NoNode))).collect()
+}
+
+/// Does `work` for every item, for at most [`AT_ONCE`] at a time; results come in the order of `items`.
+pub(crate) fn at_once<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<Option<R>> {
+    if let [item] = items {
+        return vec![Some(work(item))];
     }
     let next = AtomicUsize::new(0);
-    let answers: Mutex<Vec<Option<Result<Reply, NodeError>>>> = Mutex::new(vec![None; questions.len()]);
-    let work = || {
-        while let Some((index, (peer, request))) = {
+    let results: Mutex<Vec<Option<R>>> = Mutex::new(items.iter().map(|_| None).collect());
+    let run = || {
+        while let Some((index, item)) = {
             let index = next.fetch_add(1, Ordering::Relaxed);
-            questions.get(index).map(|question| (index, question))
+            items.get(index).map(|item| (index, item))
         } {
-            let answer = ask(peer, request, deadline);
-            answers.lock()[index] = Some(answer);
+            let result = work(item);
+            results.lock()[index] = Some(result);
         }
     };
     std::thread::scope(|scope| {
-        for _ in 1..questions.len().min(AT_ONCE) {
+        for _ in 1..items.len().min(AT_ONCE) {
             // Without a thread the others have more to do.
-            let _ = std::thread::Builder::new().spawn_scoped(scope, work);
+            let _ = std::thread::Builder::new().spawn_scoped(scope, run);
         }
-        work();
+        run();
     });
-    answers.into_inner().into_iter().map(|answer| answer.unwrap_or(Err(NodeError::NoNode))).collect()
+    results.into_inner()
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tidepool_transfer::conn::ConnError;
 use tidepool_types::{Deadline, Epoch, NodeName, Span};
-use tidepool_wire::message::{Reply, Request};
+use tidepool_wire::message::{Reason, Reply, Request};
 
 /// A node of the pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -136,6 +136,7 @@ impl Client {
 /// Asks a node, and says which node it was if that fails.
 pub(crate) fn ask(peer: &Peer, request: &Request, deadline: Deadline) -> Result<Reply, NodeError> {
     peer.call(request, deadline).map_err(|error| match error {
+        ConnError::Refused(refusal) if refusal.reason == Reason::Invalid => NodeError::Invalid(refusal.message),
         ConnError::Refused(refusal) => NodeError::Refused { node: peer.key.name.clone(), message: refusal.message },
         _ => NodeError::Unreachable(peer.key.name.clone()),
     })

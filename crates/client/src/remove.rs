@@ -1,9 +1,9 @@
 //! Removing blocks, everywhere they are.
 
-use crate::catalogs::Lookup;
+use crate::catalogs::{Located, Lookup};
 use crate::client::Client;
 use crate::error::NodeError;
-use crate::fan_out::fan_out;
+use crate::fan_out::{at_once, fan_out};
 use crate::lookup::ids_of;
 use crate::peers::Peer;
 use std::sync::Arc;
@@ -15,7 +15,8 @@ use tidepool_wire::message::{Pattern, Reply, Request};
 pub struct Removal {
     /// Whether any copy was there and has been removed.
     pub removed: bool,
-    /// Holders that did not answer, and nodes held for dead, which cannot be asked: their copies may still be there.
+    /// Holders that did not answer, and nodes that cannot be asked (held for dead, or without an address that resolves):
+    /// their copies may still be there.
     pub unanswered: Vec<NodeName>,
 }
 
@@ -24,8 +25,32 @@ pub struct Removal {
 pub struct Removals {
     /// Copies removed, summed over nodes: a block with two replicas counts twice.
     pub copies: u64,
-    /// Nodes that did not answer or are held for dead: what they hold may still be there.
+    /// Nodes that did not answer, are held for dead or have no address that resolves: what they hold may still be there.
     pub unanswered: Vec<NodeName>,
+}
+
+impl Removal {
+    fn add_unanswered(&mut self, node: &NodeName) {
+        if !self.unanswered.contains(node) {
+            self.unanswered.push(node.clone());
+        }
+    }
+}
+
+/// Who is to remove blocks, each by its place in the batch.
+struct Removers {
+    asked: Vec<(Arc<Peer>, Vec<usize>)>,
+    /// Nodes that should be asked, and to which there is no way.
+    out_of_reach: Vec<(NodeName, Vec<usize>)>,
+}
+
+/// For each node of an answer, which of `ids` it holds.
+fn by_holder(located: &Located, ids: &[usize]) -> Vec<Vec<usize>> {
+    let mut held = vec![Vec::new(); located.nodes().len()];
+    for &id in ids {
+        located.holders(id).iter().for_each(|holder| held[usize::from(holder.node)].push(id));
+    }
+    held
 }
 
 impl Client {
@@ -38,46 +63,51 @@ impl Client {
     pub fn remove_batch<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Removal>, InvalidInput> {
         let deadline = self.deadline();
         let ids = ids_of(self.core(), keys)?;
-        let asked = self.removers(&ids, deadline);
-        let request = |(peer, indexes): &(Arc<Peer>, Vec<usize>)| {
-            (Arc::clone(peer), Request::Remove(indexes.iter().map(|&index| ids[index]).collect()))
+        let Removers { asked, out_of_reach } = self.removers(&ids, deadline);
+        let remove = |(peer, indexes): &(Arc<Peer>, Vec<usize>)| {
+            let ids: Vec<BlockId> = indexes.iter().map(|&index| ids[index]).collect();
+            let read = |reply| if let Reply::Removed(flags) = reply { Some(flags) } else { None };
+            peer.call_about(&ids, Request::Remove, || deadline, read)
         };
-        let questions: Vec<_> = asked.iter().map(request).collect();
         let unanswered = self.core().peers.table().lost();
         let mut removals = vec![Removal { removed: false, unanswered }; ids.len()];
-        for ((peer, indexes), answer) in asked.iter().zip(fan_out(&questions, deadline)) {
-            match answer {
-                Ok(Reply::Removed(flags)) => {
-                    indexes.iter().zip(flags).for_each(|(&index, was_there)| removals[index].removed |= was_there);
-                }
-                _ => indexes.iter().for_each(|&index| removals[index].unanswered.push(peer.key.name.clone())),
-            }
+        for (name, indexes) in &out_of_reach {
+            indexes.iter().for_each(|&index| removals[index].add_unanswered(name));
+        }
+        for ((peer, indexes), flags) in asked.iter().zip(at_once(&asked, remove)) {
+            let flags = flags.unwrap_or_default();
+            let (answered, unanswered) = indexes.split_at(flags.len());
+            answered.iter().zip(flags).for_each(|(&index, was_there)| removals[index].removed |= was_there);
+            unanswered.iter().for_each(|&index| removals[index].add_unanswered(&peer.key.name));
         }
         Ok(removals)
     }
 
-    /// Who is asked to remove what: this host's nodes everything, others what a catalog says they hold; or all nodes
-    /// everything, when no catalog is sure that it knows all that they hold.
-    fn removers(&self, ids: &[BlockId], deadline: Deadline) -> Vec<(Arc<Peer>, Vec<usize>)> {
+    /// Who is asked to remove what: this host's nodes everything, others what a catalog says they hold. All nodes are asked
+    /// about a block of which no catalog is sure that it has named all holders.
+    fn removers(&self, ids: &[BlockId], deadline: Deadline) -> Removers {
         let core = self.core();
-        let Lookup { located, complete } = core.catalogs.lookup(ids, deadline);
+        let Lookup { located, complete, .. } = core.catalogs.lookup(ids, deadline);
         let table = core.peers.table();
-        let everything = |peer: &Arc<Peer>| (Arc::clone(peer), (0..ids.len()).collect());
-        if !complete {
-            return table.reachable().map(everything).collect();
-        }
-        let mut asked: Vec<(Arc<Peer>, Vec<usize>)> = table.locals.iter().map(everything).collect();
-        for (number, node) in located.nodes().iter().enumerate() {
-            let holds = |index: &usize| located.holders(*index).iter().any(|holder| usize::from(holder.node) == number);
-            let held: Vec<usize> = (0..ids.len()).filter(holds).collect();
+        let is_open = |index: &usize| !complete || located.may_have_more(*index);
+        let (open, named): (Vec<usize>, Vec<usize>) = (0..ids.len()).partition(is_open);
+        let is_here = |peer: &Arc<Peer>| table.locals.iter().any(|local| Arc::ptr_eq(local, peer));
+        let what = |peer: &Arc<Peer>| if is_here(peer) { (0..ids.len()).collect() } else { open.clone() };
+        let mut asked: Vec<(Arc<Peer>, Vec<usize>)> =
+            table.reachable().map(|peer| (Arc::clone(peer), what(peer))).collect();
+        let mut out_of_reach: Vec<_> = table.unreached().map(|name| (name.clone(), open.clone())).collect();
+        for (node, held) in located.nodes().iter().zip(by_holder(&located, &named)) {
             match core.peers.reach(node, deadline) {
-                Some(peer) if !held.is_empty() && asked.iter().all(|(known, _)| !Arc::ptr_eq(known, &peer)) => {
-                    asked.push((peer, held));
-                }
-                _ => {}
+                Some(peer) if is_here(&peer) => {}
+                Some(peer) => match asked.iter_mut().find(|(known, _)| Arc::ptr_eq(known, &peer)) {
+                    Some((_, indexes)) => indexes.extend(held),
+                    None => asked.push((peer, held)),
+                },
+                None => out_of_reach.push((node.name.clone(), held)),
             }
         }
-        asked
+        asked.retain(|(_, indexes)| !indexes.is_empty());
+        Removers { asked, out_of_reach }
     }
 
     /// Removes every block in whose key the regular expression is found.
@@ -99,7 +129,7 @@ impl Client {
         for ((peer, _), answer) in questions.iter().zip(fan_out(&questions, deadline)) {
             match answer {
                 Ok(Reply::Count(copies)) => removals.copies += copies,
-                Err(error @ NodeError::Refused { .. }) => return Err(error),
+                Err(error @ (NodeError::Invalid(_) | NodeError::Refused { .. })) => return Err(error),
                 _ => removals.unanswered.push(peer.key.name.clone()),
             }
         }

@@ -81,7 +81,7 @@ impl Client {
         self.view_batch(&[key]).pop().unwrap_or(Ok(None))
     }
 
-    /// Views of many blocks, in the order of `keys`.
+    /// Views of many blocks, in the order of `keys`. What cannot be borrowed is fetched together.
     pub fn view_batch<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<Result<Option<View>, GetError>> {
         let (core, deadline) = (self.core(), self.deadline());
         let ids: Vec<Result<BlockId, _>> = keys.iter().map(|key| core.id_of(key.as_ref())).collect();
@@ -91,22 +91,22 @@ impl Client {
         }
         let borrowed = views.iter().flatten().count() as u64;
         add(&core.counters.views_borrowed, borrowed);
-        let finish = |((id, view), key): ((Result<BlockId, _>, Option<View>), &K)| match (id, view) {
-            (Err(error), _) => Err(GetError::InvalidInput(error)),
-            (Ok(_), Some(view)) => Ok(Some(view)),
-            (Ok(_), None) => self.until(deadline).copied_view(key.as_ref()),
+        let rest = views.iter().zip(keys).filter(|(view, _)| view.is_none()).map(|(_, key)| key.as_ref());
+        let rest: Vec<&[u8]> = rest.collect();
+        // Keys that cannot be are among them, and come back as errors.
+        let mut copies = self.until(deadline).get_batch(&rest).into_iter();
+        let finish = |view: Option<View>| match view {
+            Some(view) => Ok(Some(view)),
+            None => Ok(copies.next().unwrap_or(Ok(None))?.map(|bytes| View(Bytes::Copied(bytes)))),
         };
-        ids.into_iter().zip(views).zip(keys).map(finish).collect()
-    }
-
-    fn copied_view(&self, key: &[u8]) -> Result<Option<View>, GetError> {
-        let bytes = self.get(key)?;
-        add(&self.core().counters.views_copied, u64::from(bytes.is_some()));
-        Ok(bytes.map(|bytes| View(Bytes::Copied(bytes))))
+        let answers: Vec<Result<Option<View>, GetError>> = views.into_iter().map(finish).collect();
+        let had = answers.iter().filter(|answer| matches!(answer, Ok(Some(_)))).count() as u64;
+        add(&core.counters.views_copied, had - borrowed);
+        answers
     }
 }
 
-/// Borrows what one node of this host holds and still is wanted, in one round trip.
+/// Borrows what one node of this host holds and still is wanted, in one round trip unless they are very many.
 fn borrow_from<E>(peer: &Peer, ids: &[Result<BlockId, E>], views: &mut [Option<View>], deadline: Deadline) {
     let Some(memory) = peer.memory().filter(|memory| memory.writable) else { return };
     let here = |index: &usize| {
@@ -117,8 +117,9 @@ fn borrow_from<E>(peer: &Peer, ids: &[Result<BlockId, E>], views: &mut [Option<V
     if wanted.is_empty() {
         return;
     }
-    let asked = wanted.iter().filter_map(|&index| ids[index].as_ref().ok().copied()).collect();
-    let Ok(Reply::Views(outcomes)) = peer.call(&Request::View(asked), deadline) else { return };
+    let asked: Vec<BlockId> = wanted.iter().filter_map(|&index| ids[index].as_ref().ok().copied()).collect();
+    let read = |reply| if let Reply::Views(outcomes) = reply { Some(outcomes) } else { None };
+    let outcomes = peer.call_about(&asked, Request::View, || deadline, read);
     for (index, outcome) in wanted.into_iter().zip(outcomes) {
         let ViewOutcome::Pinned { slot, offset, len } = outcome else { continue };
         match memory.mapping.readable_at(offset, len) {

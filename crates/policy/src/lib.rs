@@ -1,7 +1,7 @@
 //! Decisions as pure functions of state, time and a random source that are passed in.
 //!
 //! No clock, no I/O, no threads: the servers and the simulator call the same code. [`Lru`] orders blocks for eviction;
-//! [`placement`] chooses the nodes that a new block goes to.
+//! [`placement`] chooses the nodes that a new block goes to, and [`replica`] the copy that a reader starts with.
 //!
 //! ```
 //! let mut order = tidepool_policy::Lru::new(3);
@@ -14,5 +14,6 @@
 
 mod lru;
 pub mod placement;
+pub mod replica;
 
 pub use lru::Lru;

@@ -69,7 +69,9 @@ pub(crate) fn get(error: &GetError, key: &[u8]) -> PyErr {
 
 pub(crate) fn node(error: &NodeError, key: Option<&[u8]>) -> PyErr {
     let name = match error {
-        NodeError::InvalidInput(_) | NodeError::UnknownNode(_) | NodeError::Refused { .. } => "InvalidError",
+        NodeError::InvalidInput(_) | NodeError::UnknownNode(_) | NodeError::Invalid(_) | NodeError::Refused { .. } => {
+            "InvalidError"
+        }
         NodeError::NotFound => "NotFoundError",
         NodeError::NoSpace(_) => "NoSpaceError",
         NodeError::Dead { .. } | NodeError::Unreachable(_) | NodeError::NoAddress(_) | NodeError::NoNode => {

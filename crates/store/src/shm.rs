@@ -2,7 +2,7 @@
 //!
 //! Everything is done inside `submit`; `poll` only hands out what it left. A batch is looked up in passes, so that the
 //! cache misses of its index lines, headers and first bytes overlap. Blocks large enough to share go to the copy threads
-//! together, and each is checked after all are copied.
+//! together, and each is checked after all are copied. The clock is looked at every [`RUN_BYTES`], inside a block too.
 
 use crate::mapping::{Found, Mapping};
 use crate::memory::prefetch;
@@ -16,7 +16,7 @@ use tidepool_wire::checksum::{BlockChecksum, Sums};
 
 /// Reads of at least this many bytes go to the copy threads.
 const SHARED_READ: u64 = 64 << 10;
-/// Bytes copied between two looks at the clock.
+/// Bytes copied between two looks at the clock; whole chunks.
 const RUN_BYTES: u64 = 64 << 20;
 /// Lines of a block that are asked for while the one before it is copied: the hardware notices a new block only after
 /// its first few lines.
@@ -110,18 +110,19 @@ impl ShmTransport {
         }
         let streaming = small_bytes as usize >= copy::STREAMING_MIN;
         self.in_runs(small, deadline, |this, run| this.read_small(run, streaming));
-        self.in_runs(large, deadline, |this, run| this.read_large(run));
+        self.in_runs(large, deadline, |this, run| this.read_large(run, deadline));
     }
 
-    /// Works on a few items at a time, so that a deadline is noticed between them; those left over have timed out.
+    /// Works on a few items at a time, so that a deadline is noticed between them; those left over have timed out. An item
+    /// longer than a run is alone in it.
     fn in_runs<T: Piece>(&mut self, mut items: Vec<T>, deadline: Deadline, mut work: impl FnMut(&mut Self, Vec<T>)) {
         while !items.is_empty() && !deadline.has_passed() {
             let mut bytes = 0;
             let fits = |item: &&T| {
                 bytes += item.len();
-                bytes - item.len() < RUN_BYTES
+                bytes <= RUN_BYTES
             };
-            let run = items.iter().take_while(fits).count();
+            let run = items.iter().take_while(fits).count().max(1);
             // Almost always all of them.
             let rest = items.split_off(run);
             work(self, std::mem::replace(&mut items, rest));
@@ -179,12 +180,17 @@ impl ShmTransport {
         copy::fence();
     }
 
-    fn read_large(&mut self, mut large: Vec<Ready>) {
+    fn read_large(&mut self, mut large: Vec<Ready>, deadline: Deadline) {
         let mut jobs: Vec<CopyJob<'_>> = large.iter_mut().filter_map(|ready| self.job(ready)).collect();
         // SAFETY: as in `read_small`, for each job.
-        unsafe { self.copies.run(&mut jobs) };
+        let in_time = unsafe { copy_jobs(&self.copies, &mut jobs, deadline) };
         drop(jobs);
-        large.into_iter().for_each(|ready| self.conclude(ready));
+        for ready in large {
+            match in_time {
+                true => self.conclude(ready),
+                false => self.finish(ready.token, Err(Failure::TimedOut)),
+            }
+        }
     }
 
     fn job(&self, ready: &mut Ready) -> Option<CopyJob<'static>> {
@@ -237,7 +243,7 @@ impl ShmTransport {
         BlockChecksum::new(ready.found.id(), block_len).verify(start, bytes, &sums).is_ok()
     }
 
-    fn write_all(&mut self, writes: Vec<WriteOp>) {
+    fn write_all(&mut self, writes: Vec<WriteOp>, deadline: Deadline) {
         let zeros = |write: &WriteOp| Sums::from_elem(0, chunk_count(write.source.total()) as usize);
         let mut sums: Vec<Sums> = writes.iter().map(zeros).collect();
         let mut jobs = Vec::with_capacity(writes.len());
@@ -249,20 +255,71 @@ impl ShmTransport {
                     to: Regions::One(Region { start, len: len as usize }),
                     from: write.source.clone(),
                     len,
-                    checksums: Some(ChecksumsInto { checksum: BlockChecksum::new(write.id, len), out: sums }),
+                    checksums: Some(ChecksumsInto {
+                        checksum: BlockChecksum::new(write.id, len),
+                        first_chunk: 0,
+                        out: sums,
+                    }),
                 }),
                 None => *refused = true,
             }
         }
         // SAFETY: each destination lies inside the writable mapping and is this writer's reservation, which the node gives
         // to nobody else while this process lives; the sources are the caller's promise.
-        unsafe { self.copies.run(&mut jobs) };
+        let in_time = unsafe { copy_jobs(&self.copies, &mut jobs, deadline) };
         drop(jobs);
         for ((write, checksums), refused) in writes.into_iter().zip(sums).zip(refused) {
-            let outcome = if refused { Err(Failure::Unavailable) } else { Ok(Done::Written { checksums }) };
+            let outcome = match (refused, in_time) {
+                (true, _) => Err(Failure::Unavailable),
+                (false, false) => Err(Failure::TimedOut),
+                (false, true) => Ok(Done::Written { checksums }),
+            };
             self.finish(write.token, outcome);
         }
     }
+}
+
+/// Copies the jobs of one run; a block that is longer than a run in parts, with a look at the clock between them. False when
+/// the deadline passed first.
+///
+/// # Safety
+/// As for [`CopyPool::run`].
+unsafe fn copy_jobs(copies: &CopyPool, jobs: &mut [CopyJob<'_>], deadline: Deadline) -> bool {
+    let job = match jobs {
+        [job] if job.len > RUN_BYTES => job,
+        jobs => {
+            // SAFETY: passed on from the caller.
+            unsafe { copies.run(jobs) };
+            return true;
+        }
+    };
+    let (mut start, len) = (0, job.len);
+    while start < len {
+        if start > 0 && deadline.has_passed() {
+            return false;
+        }
+        let part = RUN_BYTES.min(len - start);
+        // SAFETY: passed on from the caller: a part of a job's memory is valid if the whole is.
+        unsafe { copies.run(&mut [part_of(job, start, part)]) };
+        start += part;
+    }
+    true
+}
+
+/// `len` bytes of a job, from the chunk at `start` on.
+fn part_of<'a>(job: &'a mut CopyJob<'_>, start: u64, len: u64) -> CopyJob<'a> {
+    let part = |regions: &Regions| {
+        let mut pieces = Vec::new();
+        regions.cursor_at(start).pieces(len, usize::MAX, &mut pieces);
+        Regions::Many(pieces)
+    };
+    let (to, from) = (part(&job.to), part(&job.from));
+    let checksums = job.checksums.as_mut().map(|into| {
+        let chunk = start / CHUNK_LEN;
+        let out = &mut into.out[chunk as usize..][..chunk_count(len) as usize];
+        ChecksumsInto { checksum: into.checksum, first_chunk: into.first_chunk + chunk, out }
+    });
+    CopyJob { to, from, len, checksums }
 }
 
 impl Transport for ShmTransport {
@@ -277,7 +334,7 @@ impl Transport for ShmTransport {
         }
         self.read_all(reads, deadline);
         if !writes.is_empty() {
-            self.in_runs(writes, deadline, Self::write_all);
+            self.in_runs(writes, deadline, |this, run| this.write_all(run, deadline));
         }
         answers
     }
@@ -292,5 +349,27 @@ impl Transport for ShmTransport {
 
     fn health(&self) -> Health {
         Health::Up
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The clock was looked at between blocks only: a read of 1 GiB that had 5 ms took as long as it took.
+    #[test]
+    fn a_deadline_is_noticed_inside_a_block() {
+        let len = RUN_BYTES as usize + 2;
+        let (from, mut to) = (vec![7u8; len], vec![0u8; len]);
+        let (from, into) = (Region::of(&from), Region::of_mut(&mut to));
+        let mut jobs = [CopyJob { to: Regions::One(into), from: Regions::One(from), len: len as u64, checksums: None }];
+        let pool = CopyPool::new(0);
+        // SAFETY: both buffers are this test's own.
+        assert!(!unsafe { copy_jobs(&pool, &mut jobs, Deadline::after(std::time::Duration::ZERO)) });
+        assert!(to[..RUN_BYTES as usize].iter().all(|byte| *byte == 7) && to[RUN_BYTES as usize..] == [0, 0]);
+        let later = Deadline::after(std::time::Duration::from_secs(60));
+        // SAFETY: as above.
+        assert!(unsafe { copy_jobs(&pool, &mut jobs, later) });
+        assert!(to.iter().all(|byte| *byte == 7));
     }
 }

@@ -115,7 +115,7 @@ fn in_batches(pool: &CopyPool, from: &[u8], to: &mut [u8], checksums: bool) {
             len: from.len() as u64,
             from: Regions::One(Region::of(from)),
             to: Regions::One(Region::of_mut(to)),
-            checksums: checksums.then_some(ChecksumsInto { checksum: block(CALL), out: sums }),
+            checksums: checksums.then_some(ChecksumsInto { checksum: block(CALL), first_chunk: 0, out: sums }),
         };
         let mut jobs: Vec<CopyJob<'_>> = pairs.map(|((from, to), sums)| job(((from, to), &mut sums[..]))).collect();
         // SAFETY: slices of two buffers that nobody else uses.

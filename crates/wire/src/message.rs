@@ -7,6 +7,12 @@
 use crate::checksum::Sums;
 use tidepool_types::{BlockId, ClientId, CopyName, Epoch, Generation};
 
+/// The most ids in one [`Request::Confirm`], [`Request::View`] or [`Request::Remove`] that a client sends: request and reply
+/// each fit a frame's body eight times over, so neither side holds a large batch whole.
+pub const BATCH_IDS: usize = 1 << 16;
+/// The same for keys, of whatever lengths: the blocks of one [`Request::Reserve`], [`Request::Seal`] or [`Request::Pull`].
+pub const BATCH_KEYS: usize = 4096;
+
 /// What a client asks of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {

@@ -48,3 +48,52 @@ proptest! {
         prop_assert!(stream.is_empty());
     }
 }
+
+/// A batch whose reply did not fit a frame failed as a whole, and the node was taken for dead. Clients cut batches at these
+/// bounds, at which the longest items fit, both ways.
+#[test]
+fn the_largest_batches_fit_a_frame_both_ways() {
+    use tidepool_types::{BlockId, CopyName, Epoch, Generation, MAX_KEY_LEN};
+    use tidepool_wire::frame::{encode_reply, encode_request};
+    use tidepool_wire::message::{
+        BATCH_IDS, BATCH_KEYS, Pull, PullOutcome, Reply, Request, Reserve, ReserveItem, ReserveOutcome, Seal, SealItem,
+        SealOutcome, SlotName, ViewOutcome,
+    };
+    let copy = CopyName { epoch: Epoch(u64::MAX), generation: Generation(u64::MAX) };
+    let slot = SlotName { slot: u32::MAX, generation: Generation(u64::MAX) };
+    let (ids, key) = (vec![BlockId::from_bytes([255; 16]); BATCH_IDS], vec![255; MAX_KEY_LEN]);
+    // The longest block, and one chunk for each of the others.
+    let seal = |n| SealItem { slot, checksums: vec![u32::MAX; if n == 0 { 8192 } else { 1 }].into() };
+    let requests = [
+        Request::Confirm(ids.clone()),
+        Request::View(ids.clone()),
+        Request::Remove(ids),
+        Request::Reserve(Reserve {
+            wait_millis: u32::MAX,
+            mapped: true,
+            items: vec![ReserveItem { key: key.clone(), len: 1 << 30 }; BATCH_KEYS],
+        }),
+        Request::Seal(Seal { wait_millis: u32::MAX, items: (0..BATCH_KEYS).map(seal).collect() }),
+        Request::Pull(Pull {
+            wait_millis: u32::MAX,
+            source: "h".repeat(1024),
+            epoch: Epoch(u64::MAX),
+            remove_source: true,
+            keys: vec![key; BATCH_KEYS],
+        }),
+    ];
+    let replies = [
+        Reply::Found(vec![Some((copy, 1 << 30)); BATCH_IDS]),
+        Reply::Views(vec![ViewOutcome::Pinned { slot, offset: u64::MAX, len: 1 << 30 }; BATCH_IDS]),
+        Reply::Removed(vec![true; BATCH_IDS]),
+        Reply::Reserved(vec![ReserveOutcome::Taken { slot, offset: u64::MAX }; BATCH_KEYS]),
+        Reply::Sealed(vec![SealOutcome::Sealed(copy); BATCH_KEYS]),
+        Reply::Pulled(vec![PullOutcome::Unavailable; BATCH_KEYS]),
+    ];
+    for request in &requests {
+        encode_request(1, request, 0, &mut Vec::new()).unwrap();
+    }
+    for reply in &replies {
+        encode_reply(1, reply, &mut Vec::new()).unwrap();
+    }
+}

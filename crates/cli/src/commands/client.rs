@@ -9,7 +9,7 @@ use crate::{
 };
 use clap::Args;
 use std::{collections::BTreeSet, error::Error, ffi::OsStr, path::PathBuf};
-use tidepool_client::{Client, NodeName, PoolNode, catalogs::NodeState};
+use tidepool_client::{Client, Deadline, NodeError, NodeName, PoolNode, catalogs::NodeState};
 
 /// The exit code of a command whose block is not there.
 pub(super) const NOT_FOUND: u8 = 3;
@@ -42,10 +42,17 @@ pub(super) struct Session {
     pub(super) client: Client,
     /// Where the client looks for the pool, for messages.
     pub(super) place: String,
+    /// When a command of one call is over: finding the pool counts.
+    deadline: Deadline,
     _logs: Option<Logs>,
 }
 
 impl Session {
+    /// The client for a command of one call, which is over when `--deadline` has passed since the command began to connect.
+    pub(super) fn in_time(&self) -> Client {
+        self.client.until(self.deadline)
+    }
+
     /// The nodes of the pool; none is an error, since "nothing there" would be a lie.
     pub(super) fn expect_nodes(&self) -> Result<Vec<PoolNode>, Box<dyn Error>> {
         let nodes = self.client.members();
@@ -86,6 +93,14 @@ pub(super) fn outcome_without(unanswered: &BTreeSet<NodeName>, nodes: &[PoolNode
     (alone || !unanswered.is_empty()).then_some(Status(PARTIAL))
 }
 
+/// An expression that is none is the command line's fault.
+pub(super) fn blame(error: NodeError) -> Box<dyn Error> {
+    match error {
+        NodeError::Invalid(message) => Usage(message).into(),
+        error => error.into(),
+    }
+}
+
 impl ClientArgs {
     /// Connects as the configuration says. Nothing is logged unless a flag asks for it: the command says itself what failed.
     pub(super) fn connect(&self) -> Result<Session, Box<dyn Error>> {
@@ -94,7 +109,8 @@ impl ClientArgs {
         let config = config::load(self.config.as_deref(), flags)?;
         let logs = wants_log.then(|| Logs::start(&config.log)).transpose()?;
         let place = format!("catalogs {}, nodes in {}", config.client.catalogs, config.client.dir);
-        Ok(Session { client: Client::connect(settings(&config.client))?, place, _logs: logs })
+        let deadline = Deadline::after(config.client.deadline.0);
+        Ok(Session { client: Client::connect(settings(&config.client))?, place, deadline, _logs: logs })
     }
 
     /// The key that `argument` means.

@@ -32,7 +32,7 @@ pub struct GetArgs {
 pub(super) fn run(args: &GetArgs) -> Outcome {
     let key = args.client.key(&args.key)?;
     let session = args.client.connect()?;
-    let found = progress::waiting("reading", || session.client.get(&key))?;
+    let found = progress::waiting("reading", || session.in_time().get(&key))?;
     if let Some(data) = &found {
         match &args.output {
             Some(file) => save(file, data).map_err(|error| format!("{}: {error}", file.display()))?,
@@ -55,9 +55,9 @@ pub(super) fn run(args: &GetArgs) -> Outcome {
 /// What made it a miss, where that is not simply that the pool does not hold the block.
 fn why(client: &Client) -> &'static str {
     let stats = client.stats();
-    if stats.misses_no_catalog > 0 && client.members().is_empty() {
+    if stats.misses_no_catalog > 0 {
         ": no catalog answered, and no node on this host holds it"
-    } else if stats.misses_no_catalog > 0 {
+    } else if stats.misses_unsure > 0 {
         ": no catalog could say for sure (one starts, or lacks word from a node), and no node on this host holds it"
     } else if stats.misses_unavailable > 0 {
         ": its holders could not be reached"

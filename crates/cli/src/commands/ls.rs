@@ -1,6 +1,6 @@
 //! `tidepool ls`: lists blocks, page by page as the nodes answer.
 
-use super::client::{ClientArgs, Outcome, outcome_without};
+use super::client::{ClientArgs, Outcome, blame, outcome_without};
 use crate::Status;
 use crate::{keys, output};
 use clap::Args;
@@ -22,7 +22,8 @@ pub struct LsArgs {
     #[arg(long, value_name = "REGEX")]
     matching: Option<String>,
     /// Stop after this many blocks
-    #[arg(long, value_name = "N", default_value_t = u64::MAX, hide_default_value = true)]
+    #[arg(long, value_name = "N", default_value_t = u64::MAX, hide_default_value = true,
+        value_parser = clap::value_parser!(u64).range(1..))]
     limit: u64,
     #[command(flatten)]
     client: ClientArgs,
@@ -36,7 +37,7 @@ pub(super) fn run(args: &LsArgs) -> Outcome {
     let (mut cursor, mut left, mut seen) = (Some(ListCursor::default()), args.limit, Seen::default());
     let mut unanswered = BTreeSet::<NodeName>::new();
     while let Some(from) = cursor.filter(|_| left > 0) {
-        let page = session.client.list(&pattern, &from, left.min(PAGE) as u32)?;
+        let page = session.client.list(&pattern, &from, left.min(PAGE) as u32).map_err(blame)?;
         unanswered.extend(page.unanswered);
         let fresh: Vec<Listed> = page.entries.into_iter().filter(|block| seen.is_new(&block.key)).collect();
         let shown = &fresh[..fresh.len().min(usize::try_from(left).unwrap_or(usize::MAX))];

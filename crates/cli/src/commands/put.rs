@@ -44,7 +44,7 @@ pub(super) fn run(args: &PutArgs) -> Outcome {
         warn_unless_known(&session, name);
     }
     let options = PutOptions { replicas: args.replicas, prefer: args.prefer.clone() };
-    let stored = progress::waiting("storing", || session.client.put(&key, &data, &options));
+    let stored = progress::waiting("storing", || session.in_time().put(&key, &data, &options));
     let stored = stored.map_err(|error| format!("{error} ({})", session.place))?;
     if args.client.json {
         // What is held need not be what was offered: its length is not this call's to tell.
@@ -64,7 +64,7 @@ pub(super) fn run(args: &PutArgs) -> Outcome {
 
 /// A preference for a node that is not there goes unheeded: better said, since a typo looks the same.
 fn warn_unless_known(session: &Session, name: &NodeName) {
-    let nodes = session.client.members();
+    let nodes = session.in_time().members();
     let mut living = nodes.iter().filter(|node| node.state != Some(NodeState::Dead)).map(|node| node.name.as_str());
     if living.any(|known| known == name.as_str()) {
         return;

@@ -1,7 +1,7 @@
 //! `tidepool rm`: removes blocks by key, by regular expression, or all of them.
 
 use super::Usage;
-use super::client::{ClientArgs, NOT_FOUND, Outcome, Session, outcome_without};
+use super::client::{ClientArgs, NOT_FOUND, Outcome, Session, blame, outcome_without};
 use crate::Status;
 use crate::{keys, output, progress};
 use clap::Args;
@@ -50,8 +50,15 @@ pub(super) fn run(args: &RmArgs) -> Outcome {
     let session = args.client.connect()?;
     let nodes = session.expect_nodes()?;
     match &args.matching {
-        Some(regex) => report(args, &nodes, progress::waiting("removing", || session.client.remove_matching(regex))?),
-        None if args.all => report(args, &nodes, progress::waiting("removing", || session.client.remove_all())?),
+        Some(regex) => {
+            let removals = progress::waiting("removing", || session.client.remove_matching(regex)).map_err(blame)?;
+            let found = if removals.copies > 0 { Status::SUCCESS } else { Status(NOT_FOUND) };
+            report(args, &nodes, removals, found)
+        }
+        None if args.all => {
+            let removals = progress::waiting("removing", || session.client.remove_all())?;
+            report(args, &nodes, removals, Status::SUCCESS)
+        }
         None => remove_keys(args, &session, &nodes, &keys),
     }
 }
@@ -87,12 +94,13 @@ fn remove_keys(args: &RmArgs, session: &Session, nodes: &[PoolNode], keys: &[Vec
     Ok(outcome_without(&unanswered, nodes, MAY_REMAIN).unwrap_or(all))
 }
 
-fn report(args: &RmArgs, nodes: &[PoolNode], removals: Removals) -> Outcome {
+/// Says what was removed; `all` is the status when every node has answered.
+fn report(args: &RmArgs, nodes: &[PoolNode], removals: Removals, all: Status) -> Outcome {
     let object = json!({ "copies": removals.copies, "unanswered": names(&removals.unanswered) });
     let copies = if removals.copies == 1 { "copy" } else { "copies" };
     print(args, &object, &format!("removed {} {copies}\n", removals.copies))?;
     let unanswered = removals.unanswered.into_iter().collect();
-    Ok(outcome_without(&unanswered, nodes, MAY_REMAIN).unwrap_or(Status::SUCCESS))
+    Ok(outcome_without(&unanswered, nodes, MAY_REMAIN).unwrap_or(all))
 }
 
 fn names(nodes: &[NodeName]) -> Vec<&str> {

@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use tidepool_types::{Epoch, NodeName, Tier};
-use tidepool_wire::catalog::{self as wire, HOLDER_LEN};
+use tidepool_policy::replica;
+use tidepool_types::{BlockId, ClientId, Epoch, NodeName, Tier};
+use tidepool_wire::catalog::{self as wire, HOLDER_LEN, MAX_HOLDERS};
 
 /// What a catalog thinks of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -135,6 +136,26 @@ impl Located {
     #[must_use]
     pub fn is_found(&self, index: usize) -> bool {
         !self.holders(index).is_empty()
+    }
+
+    /// Whether the id at `index` may have more holders than are listed: an answer has room for so many only.
+    #[must_use]
+    pub fn may_have_more(&self, index: usize) -> bool {
+        self.holders(index).len() >= MAX_HOLDERS
+    }
+
+    /// Has `reader` start with a copy of its own among those of equal standing, so that readers of one block share its
+    /// holders. `ids` are the ids that the answer is about.
+    pub(crate) fn spread(&mut self, ids: &[BlockId], reader: ClientId) {
+        let mut start = 0;
+        for (id, &end) in ids.iter().zip(&self.ends) {
+            let end = end as usize;
+            let standing = |holder: &Holder| (self.nodes[usize::from(holder.node)].state, holder.tier);
+            for equals in self.holders[start..end].chunk_by_mut(|a, b| standing(a) == standing(b)) {
+                equals.rotate_left(replica::first(reader.0, id.words()[0], equals.len()));
+            }
+            start = end;
+        }
     }
 
     /// Both answers together: holders of `self` first, then those that only `other` knows.

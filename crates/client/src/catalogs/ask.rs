@@ -2,6 +2,7 @@
 
 use super::answers::{Located, Member};
 use super::peer::{Peer, Standing};
+use super::wait::wait_for;
 use super::{CatalogStat, Catalogs, Exists, Lookup, Members, Prefixes, StatAnswer};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -40,7 +41,7 @@ impl Catalogs {
             if within.is_zero() {
                 break;
             }
-            let Some(reply) = runtime.block_on(peer.call(within, &call)) else { continue };
+            let Some(reply) = wait_for(runtime, peer.call(within, &call)) else { continue };
             let Some((answer, complete)) = read(reply) else {
                 tracing::warn!(catalog = peer.address, "catalog gave an answer that contradicts itself");
                 continue;
@@ -56,10 +57,12 @@ impl Catalogs {
 
     pub(super) fn ask_lookup(&self, ids: &[BlockId], deadline: Deadline) -> Lookup {
         let mut parts = ids.chunks(MAX_IDS).map(|part| self.lookup_part(part, deadline));
-        let first = parts.next().unwrap_or_else(|| Lookup { located: Located::nowhere(0), complete: true });
+        let first =
+            parts.next().unwrap_or_else(|| Lookup { located: Located::nowhere(0), complete: true, answered: true });
         parts.fold(first, |all, part| Lookup {
             located: all.located.followed_by(&part.located),
             complete: all.complete && part.complete,
+            answered: all.answered && part.answered,
         })
     }
 
@@ -74,8 +77,9 @@ impl Catalogs {
             Some((Located::from_wire(ids.len(), &reply.counts, &reply.holders, reply.nodes)?, complete))
         };
         let (answers, complete) = self.ask(deadline, call, read);
+        let answered = !answers.is_empty();
         let located = answers.into_iter().reduce(|best, other| best.merged(&other));
-        Lookup { located: located.unwrap_or_else(|| Located::nowhere(ids.len())), complete }
+        Lookup { located: located.unwrap_or_else(|| Located::nowhere(ids.len())), complete, answered }
     }
 
     pub(super) fn ask_exists(&self, ids: &[BlockId], deadline: Deadline) -> Exists {
@@ -145,7 +149,7 @@ impl Catalogs {
         let ask = |peer: &Arc<Peer>| {
             let within = deadline.remaining().min(self.config.attempt);
             let reply = peer.call(within, |mut client| async move { client.stat(StatRequest {}).await });
-            let answer = runtime.block_on(reply).map(|reply| StatAnswer {
+            let answer = wait_for(runtime, reply).map(|reply| StatAnswer {
                 complete: reply.complete,
                 incarnation: reply.incarnation,
                 numbers: reply.numbers.into_iter().map(|number| (number.name, number.value)).collect(),

@@ -1,6 +1,6 @@
 //! The catalogs a client asks: any that answers will do, a complete one is preferred.
 //!
-//! Blocking and thread-safe; not to be called from inside an asynchronous runtime. A catalog that does not answer costs one
+//! Blocking and thread-safe; also from inside an asynchronous runtime, whose thread a call then blocks. A catalog that does not answer costs one
 //! time-out; then it is skipped, and probed in the background. When none answers, nothing is found and the answer is not
 //! complete: that is not an error. A "no" is never remembered.
 
@@ -9,6 +9,7 @@ mod ask;
 mod peer;
 #[cfg(test)]
 mod tests;
+mod wait;
 
 pub use answers::{Holder, Located, Member, Node, NodeState};
 
@@ -58,6 +59,8 @@ pub struct Lookup {
     pub located: Located,
     /// Whether a "no" is a no.
     pub complete: bool,
+    /// Whether any catalog answered.
+    pub answered: bool,
 }
 
 /// What became of a plain existence check.
@@ -182,7 +185,11 @@ fn has_port(address: &str) -> bool {
 impl Drop for Catalogs {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_timeout(Duration::from_secs(1));
+            match tokio::runtime::Handle::try_current() {
+                // Another runtime's thread must not wait for this one.
+                Ok(_) => runtime.shutdown_background(),
+                Err(_) => runtime.shutdown_timeout(Duration::from_secs(1)),
+            }
         }
     }
 }

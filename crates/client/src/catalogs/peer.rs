@@ -2,7 +2,7 @@
 
 use super::CatalogsConfig;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 use tidepool_wire::catalog as wire;
 use tidepool_wire::catalog::catalog_client::CatalogClient;
@@ -31,6 +31,8 @@ pub(super) struct Peer {
     client: CatalogClient<Channel>,
     standing: AtomicU8,
     failures: AtomicU64,
+    /// Whether a caller that had little time got no answer, and it is being found out whether others would.
+    doubted: AtomicBool,
     config: CatalogsConfig,
 }
 
@@ -43,6 +45,7 @@ impl Peer {
             client: wire::client(channel),
             standing: AtomicU8::new(GOOD),
             failures: AtomicU64::new(0),
+            doubted: AtomicBool::new(false),
             config: config.clone(),
         })
     }
@@ -66,7 +69,7 @@ impl Peer {
     }
 
     /// One call, which takes `within` at most. `None` when it brought no answer; the catalog is then skipped until it
-    /// answers a probe.
+    /// answers a probe. A caller with less time than an attempt takes cannot tell: then a probe decides.
     pub(super) async fn call<T, F>(
         self: &Arc<Self>,
         within: Duration,
@@ -77,6 +80,10 @@ impl Peer {
     {
         let outcome = match tokio::time::timeout(within, call(self.client.clone())).await {
             Ok(outcome) => outcome,
+            Err(_) if within < self.config.attempt => {
+                self.doubt();
+                return None;
+            }
             Err(_) => Err(Status::deadline_exceeded("no answer in time")),
         };
         match outcome {
@@ -101,15 +108,36 @@ impl Peer {
         Handle::current().spawn(self.clone().probe());
     }
 
+    /// Finds out whether the catalog answers somebody who has the time to wait, and skips it if not.
+    fn doubt(self: &Arc<Self>) {
+        if self.standing() == Standing::Down || self.doubted.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let peer = self.clone();
+        Handle::current().spawn(async move {
+            if let Err(status) = peer.members().await {
+                peer.suspend(&status);
+            }
+            peer.doubted.store(false, Ordering::Release);
+        });
+    }
+
     async fn probe(self: Arc<Self>) {
         loop {
-            let mut client = self.client.clone();
-            let probe = client.members(wire::MembersRequest {});
-            if let Ok(Ok(reply)) = tokio::time::timeout(self.config.attempt, probe).await {
+            if let Ok(complete) = self.members().await {
                 tracing::info!(catalog = self.address, "catalog answers again");
-                return self.answered(reply.into_inner().complete);
+                return self.answered(complete);
             }
             tokio::time::sleep(self.config.probe_every).await;
+        }
+    }
+
+    /// The smallest question, within an attempt's time: is the catalog complete?
+    async fn members(&self) -> Result<bool, Status> {
+        let mut client = self.client.clone();
+        match tokio::time::timeout(self.config.attempt, client.members(wire::MembersRequest {})).await {
+            Ok(answer) => Ok(answer?.into_inner().complete),
+            Err(_) => Err(Status::deadline_exceeded("no answer in time")),
         }
     }
 }

@@ -60,7 +60,7 @@ fn attempt(core: &Core, memory: &Memory, reads: &mut [Read], ops: &mut Vec<Op>, 
                 }
                 Verdict::LostRace => lost.push(index),
                 Verdict::Corrupt(copy) => corrupt.push((id, copy)),
-                Verdict::Failed | Verdict::Other => {}
+                Verdict::Failed | Verdict::Late | Verdict::Other => {}
             }
         }
         touch.hits += hits;

@@ -1,5 +1,6 @@
 //! Getting blocks: this host's memory first, then wherever the catalogs say. Every failure on the way is a miss.
 
+mod flights;
 mod local;
 mod read;
 mod remote;

@@ -50,7 +50,10 @@ impl Delivered {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Miss {
     Absent,
+    /// No catalog answered.
     NoCatalog,
+    /// No catalog that answered is complete.
+    Unsure,
     LostRace,
     Corrupt,
     Unavailable,
@@ -64,6 +67,8 @@ pub(crate) enum Verdict {
     Corrupt(CopyName),
     /// The node did not answer as it should.
     Failed,
+    /// The node had not answered yet when the caller's time was over.
+    Late,
     /// The node is fine; it just does not hold the block, or the caller asked for too much.
     Other,
 }
@@ -132,7 +137,7 @@ impl Read {
             Err(Failure::Miss) => (Miss::Absent, Verdict::Other),
             Err(Failure::LostRace) => (Miss::LostRace, Verdict::LostRace),
             Err(Failure::Corrupt(copy)) => (Miss::Corrupt, Verdict::Corrupt(copy)),
-            Err(Failure::TimedOut | Failure::Cancelled) => (Miss::TimedOut, Verdict::Failed),
+            Err(Failure::TimedOut | Failure::Cancelled) => (Miss::TimedOut, Verdict::Late),
             Err(Failure::Unavailable) | Ok(Done::Written { .. }) => (Miss::Unavailable, Verdict::Failed),
         };
         self.note(miss);
@@ -146,6 +151,7 @@ impl Read {
             State::Refused(error) => return Err(error),
             State::Wanted(Miss::Absent) => &counters.misses_absent,
             State::Wanted(Miss::NoCatalog) => &counters.misses_no_catalog,
+            State::Wanted(Miss::Unsure) => &counters.misses_unsure,
             State::Wanted(Miss::LostRace) => &counters.misses_lost_race,
             State::Wanted(Miss::Corrupt) => &counters.misses_corrupt,
             State::Wanted(Miss::Unavailable) => &counters.misses_unavailable,

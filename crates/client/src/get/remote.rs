@@ -1,17 +1,13 @@
-//! Reads from wherever the catalogs say: grouped by owner, all owners at once, replica after replica.
+//! Reads from wherever the catalogs say: grouped by owner, all owners at once, replica after replica. Of replicas that are
+//! equally good each client starts with one of its own, so that many readers of one block share its holders.
 
-use super::local;
-use super::read::{Miss, Read, Verdict, read_of};
-use crate::bounded::Taken;
+use super::read::{Miss, Read};
+use super::{flights, local};
 use crate::catalogs::Located;
 use crate::core::Core;
 use crate::counters::add;
-use crate::peers::{Peer, Reach, SILENCE};
+use crate::peers::{Peer, Reach};
 use std::sync::Arc;
-use tidepool_transfer::fault::Faulty;
-use tidepool_transfer::ops::{Completion, Refused};
-use tidepool_transfer::tcp::TcpTransport;
-use tidepool_transfer::transport::{Health, Transport as _};
 use tidepool_types::Deadline;
 
 /// Reads that this host's nodes do not hold.
@@ -23,10 +19,12 @@ pub(super) fn read(core: &Core, reads: &mut [Read], deadline: Deadline) {
     }
     let ids: Vec<_> = wanted.iter().map(|&index| reads[index].id).collect();
     let answer = core.catalogs.lookup(&ids, deadline);
-    let holders = answer.located;
+    let mut holders = answer.located;
+    holders.spread(&ids, core.id);
     if !answer.complete {
         let unsure = wanted.iter().enumerate().filter(|(asked, _)| !holders.is_found(*asked));
-        unsure.for_each(|(_, &index)| reads[index].note(Miss::NoCatalog));
+        let miss = if answer.answered { Miss::Unsure } else { Miss::NoCatalog };
+        unsure.for_each(|(_, &index)| reads[index].note(miss));
     }
     let mut seekers: Vec<Seeker> =
         wanted.into_iter().enumerate().map(|(asked, read)| Seeker { read, asked, next: 0 }).collect();
@@ -69,9 +67,9 @@ struct Seeker {
 }
 
 /// Reads that one node is asked for.
-struct Group {
-    peer: Arc<Peer>,
-    reads: Vec<usize>,
+pub(super) struct Group {
+    pub(super) peer: Arc<Peer>,
+    pub(super) reads: Vec<usize>,
 }
 
 /// Sends each seeker to its next holder that can be reached. Those that have none left are done.
@@ -110,10 +108,10 @@ fn group(
 }
 
 fn read_groups(core: &Core, groups: &[Group], reads: &mut [Read], deadline: Deadline) {
-    let mut flights = Vec::new();
+    let mut remote = Vec::new();
     for group in groups {
         match &group.peer.reach {
-            Reach::Network(_) => flights.extend(Flight::start(group, reads, deadline)),
+            Reach::Network(_) => remote.push(group),
             Reach::Memory(memory) => {
                 let mut picked = vec![false; reads.len()];
                 group.reads.iter().for_each(|&read| picked[read] = true);
@@ -121,84 +119,5 @@ fn read_groups(core: &Core, groups: &[Group], reads: &mut [Read], deadline: Dead
             }
         }
     }
-    flights.into_iter().for_each(|flight| flight.finish(core, reads, deadline));
-}
-
-/// Reads under way to one node.
-struct Flight<'a> {
-    peer: &'a Peer,
-    /// Dropped on a panic, which waits until nothing touches the callers' memory any more.
-    transport: Taken<'a, Faulty<TcpTransport>>,
-    group: &'a [usize],
-    under_way: usize,
-    waiting: Vec<usize>,
-}
-
-impl<'a> Flight<'a> {
-    fn start(group: &'a Group, reads: &mut [Read], deadline: Deadline) -> Option<Self> {
-        let Ok(transport) = group.peer.transport(deadline) else {
-            group.reads.iter().for_each(|&read| reads[read].note(Miss::Unavailable));
-            return None;
-        };
-        let waiting = group.reads.clone();
-        let mut flight = Self { peer: &group.peer, transport, group: &group.reads, under_way: 0, waiting };
-        flight.submit(reads, deadline);
-        Some(flight)
-    }
-
-    /// Starts as many of the waiting reads as the transport takes.
-    fn submit(&mut self, reads: &mut [Read], deadline: Deadline) {
-        let waiting = std::mem::take(&mut self.waiting);
-        let ops = waiting.iter().map(|&index| reads[index].op(index)).collect();
-        let answers = self.transport.get().submit(ops, deadline);
-        for (index, answer) in waiting.into_iter().zip(answers) {
-            match answer {
-                Ok(()) => self.under_way += 1,
-                Err(Refused::Full) => self.waiting.push(index),
-                Err(Refused::Closed) => reads[index].note(Miss::Unavailable),
-            }
-        }
-    }
-
-    /// Waits for every read. Only when all have completed is the callers' memory theirs again.
-    fn finish(mut self, core: &Core, reads: &mut [Read], deadline: Deadline) {
-        let mut done = Vec::new();
-        let mut cancelled = false;
-        while self.under_way > 0 {
-            if self.transport.get().poll(&mut done, Deadline::after(SILENCE)) == 0 && !cancelled {
-                self.peer.set_suspect();
-                if self.peer.is_down() || deadline.has_passed() {
-                    cancelled = true;
-                    let wanted = self.group.iter().filter(|&&index| reads[index].is_wanted());
-                    wanted.for_each(|&index| self.transport.get().cancel(index as u64));
-                }
-            }
-            done.drain(..).for_each(|completion| self.settle(core, reads, completion));
-            if !self.waiting.is_empty() && !cancelled {
-                self.submit(reads, deadline);
-            }
-        }
-        self.waiting.iter().for_each(|&index| reads[index].note(Miss::Unavailable));
-        match self.transport.get().health() {
-            Health::Down => self.peer.set_down(),
-            Health::Up | Health::Degraded => self.transport.give_back(),
-        }
-    }
-
-    fn settle(&mut self, core: &Core, reads: &mut [Read], completion: Completion) {
-        self.under_way -= 1;
-        let Some(read) = read_of(reads, &completion) else { return };
-        let counters = &core.counters;
-        match read.settle(completion.outcome) {
-            Verdict::Hit(hit) => {
-                add(&counters.hits_tcp, 1);
-                add(&counters.bytes_read_tcp, hit.bytes);
-                add(&counters.foreign_hits, u64::from(hit.writer != core.id));
-            }
-            Verdict::LostRace => add(&counters.lost_races, 1),
-            Verdict::Corrupt(_) => add(&counters.corrupt_copies, 1),
-            Verdict::Failed => self.peer.set_down(),
-            Verdict::Other => {}
-        }
-    }
+    flights::fly(core, &remote, reads, deadline);
 }

@@ -17,14 +17,11 @@ use parking_lot::RwLock;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 use tidepool_transfer::conn::resolve;
 use tidepool_types::{Deadline, NodeName};
 
 /// Nodes of this host whose memory is mapped; further ones are reached over TCP.
 const MAX_LOCAL: usize = 64;
-/// How long a socket of this host, or the name of a node's host, may keep a caller that has just heard of it.
-const FIRST_CONTACT: Duration = Duration::from_millis(250);
 
 /// The nodes known at one moment.
 #[derive(Default, Clone)]
@@ -64,6 +61,12 @@ impl Table {
         let is_dead = |key| self.member(key).is_some_and(|member| member.node.state == NodeState::Dead);
         let remotes = self.remotes.values().filter(move |peer| !is_dead(&peer.key));
         self.locals.iter().chain(remotes)
+    }
+
+    /// Living nodes that nobody has found a way to: their addresses do not resolve.
+    pub(crate) fn unreached(&self) -> impl Iterator<Item = &NodeName> {
+        let living = self.members.iter().filter(|member| member.node.state != NodeState::Dead);
+        living.filter(|member| self.find(&NodeKey::of(&member.node)).is_none()).map(|member| &member.node.name)
     }
 
     /// Nodes that the catalogs hold for dead, and that may come back with what they hold: those that said goodbye hold
@@ -131,13 +134,13 @@ impl Peers {
         if let Some(peer) = self.try_socket_of(node, until) {
             return Some(peer);
         }
-        let resolve = || {
-            let resolved = resolve(&node.data_address, until.capped(FIRST_CONTACT));
+        let resolve = |until| {
+            let resolved = resolve(&node.data_address, until);
             resolved.inspect_err(|error| tracing::debug!(node = %key.name, %error, "the node's address")).ok()
         };
         let address = match node.data_address.parse() {
             Ok(address) => address,
-            Err(_) => self.attempts.attempt(&node.data_address, resolve)?,
+            Err(_) => self.attempts.attempt(&node.data_address, until, resolve)?,
         };
         let peer = Arc::new(Peer::on_the_network(key.clone(), address, &self.context));
         self.change(|table| {
@@ -164,11 +167,11 @@ impl Peers {
         if !self.local || table.locals.len() >= MAX_LOCAL || !path.exists() {
             return None;
         }
-        self.attempts.attempt(&path.to_string_lossy(), || self.map_socket(path, until))
+        self.attempts.attempt(&path.to_string_lossy(), until, |until| self.map_socket(path, until))
     }
 
     fn map_socket(&self, path: &Path, until: Deadline) -> Option<Arc<Peer>> {
-        let opened = Peer::on_this_host(path, &self.context, until.capped(FIRST_CONTACT));
+        let opened = Peer::on_this_host(path, &self.context, until);
         let peer = Arc::new(opened.inspect_err(|error| tracing::debug!(?path, %error, "not a node to map")).ok()?);
         let mut known = None;
         self.change(|table| {

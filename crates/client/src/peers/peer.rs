@@ -1,29 +1,31 @@
 //! One node as this client reaches it: through its mapped memory and Unix socket, or over TCP.
 //!
 //! A node that did not answer is *down* until a probe in the background hears from it: callers pass it by, so it costs one
-//! time-out and not one per call. While a caller waits, silence makes the node *suspect*, which asks for a probe; if that
-//! fails, everyone who waits for the node gives up at once.
+//! time-out and not one per call. A wait that is in vain makes the node *suspect*, no more: it may have ended early because
+//! its caller was in a hurry, which says nothing about the node. A suspect is probed, and that decides: while the probe goes
+//! unanswered for too long, and after it has failed, everyone passes the node by.
 
 use super::memory::Memory;
 use crate::bell::Bell;
 use crate::bounded::{Bounded, Taken};
 use crate::catalogs::Node;
 use crate::counters::{Counters, add};
+use parking_lot::Mutex;
 use std::io::IoSlice;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tidepool_store::Mapping;
 use tidepool_transfer::conn::{ConnError, Connection, TcpOptions};
 use tidepool_transfer::fault::{FaultPlan, Faulty};
 use tidepool_transfer::tcp::{TcpConfig, TcpTransport};
 use tidepool_transfer::transport::{Health, Transport as _};
-use tidepool_types::{ClientId, Deadline, Epoch, NodeName};
-use tidepool_wire::message::{Hello, Reason, Reply, Request, Welcome};
+use tidepool_types::{BlockId, ClientId, Deadline, Epoch, NodeName};
+use tidepool_wire::message::{BATCH_IDS, Hello, Reason, Reply, Request, Welcome};
 
-/// A wait that has lasted this long makes the node suspect.
+/// A wait that has lasted this long makes the node suspect; a probe that has, has it passed by.
 pub(crate) const SILENCE: Duration = Duration::from_millis(300);
 /// How long a node may take to welcome a connection.
 const WELCOME: Duration = Duration::from_secs(1);
@@ -75,6 +77,8 @@ pub(crate) struct Peer {
     suspect: AtomicBool,
     /// Whether a probe is under way.
     probing: AtomicBool,
+    /// When it began. Short sections: reading and writing it.
+    probed_since: Mutex<Option<Instant>>,
     /// How often the node is still to be told that nothing is written any more through connections that were closed.
     abandoned: AtomicU32,
 }
@@ -90,6 +94,7 @@ impl Peer {
             down: AtomicBool::new(false),
             suspect: AtomicBool::new(false),
             probing: AtomicBool::new(false),
+            probed_since: Mutex::new(None),
             abandoned: AtomicU32::new(0),
         }
     }
@@ -125,20 +130,28 @@ impl Peer {
 
     /// Whether the node is passed by until a probe has heard from it.
     pub(crate) fn is_down(&self) -> bool {
-        self.down.load(Ordering::Acquire)
+        self.down.load(Ordering::Acquire) || (self.probing.load(Ordering::Acquire) && self.keeps_probe_waiting())
     }
 
-    /// The node did not answer: pass it by from now on.
+    fn keeps_probe_waiting(&self) -> bool {
+        self.probed_since.lock().is_some_and(|since| since.elapsed() >= SILENCE)
+    }
+
+    /// The node cannot be reached, or broke off: pass it by from now on.
     pub(crate) fn set_down(&self) {
-        if !self.down.swap(true, Ordering::AcqRel) {
-            add(&self.context.counters.nodes_down, 1);
-            tracing::debug!(node = %self.key.name, "does not answer; passed by until it does");
-        }
+        self.pass_by();
         // Also when it was down already: whoever says so has just tried.
         self.context.probe.ring();
     }
 
-    /// The node keeps a caller waiting: have it probed.
+    fn pass_by(&self) {
+        if !self.down.swap(true, Ordering::AcqRel) {
+            add(&self.context.counters.nodes_down, 1);
+            tracing::debug!(node = %self.key.name, "does not answer; passed by until it does");
+        }
+    }
+
+    /// The node has kept a caller waiting: have it probed.
     pub(crate) fn set_suspect(&self) {
         if !self.suspect.swap(true, Ordering::AcqRel) {
             self.context.probe.ring();
@@ -147,15 +160,20 @@ impl Peer {
 
     /// Whether a probe is wanted.
     pub(crate) fn wants_probe(&self) -> bool {
-        self.is_down() || self.suspect.load(Ordering::Acquire)
+        self.down.load(Ordering::Acquire) || self.suspect.load(Ordering::Acquire)
     }
 
     /// Whether the caller may probe: nobody else does. To be ended by [`Peer::end_probe`].
     pub(crate) fn start_probe(&self) -> bool {
-        !self.probing.swap(true, Ordering::AcqRel)
+        let free = !self.probing.swap(true, Ordering::AcqRel);
+        if free {
+            *self.probed_since.lock() = Some(Instant::now());
+        }
+        free
     }
 
     pub(crate) fn end_probe(&self) {
+        *self.probed_since.lock() = None;
         self.probing.store(false, Ordering::Release);
     }
 
@@ -175,7 +193,7 @@ impl Peer {
                 true
             }
             Err(error) => {
-                self.down.store(true, Ordering::Release);
+                self.pass_by();
                 self.connections.clear();
                 self.transports.clear();
                 !matches!(error, ConnError::Unexpected(_))
@@ -214,7 +232,12 @@ impl Peer {
             return Err(ConnError::Closed);
         }
         let fit = |connection: &Connection| !connection.socket().has_hung_up();
-        self.connections.take(until, fit, || self.connect(until).inspect_err(|error| self.note(error)))
+        self.connections.take(until, fit, || self.connecting(|| self.connect(until)))
+    }
+
+    /// A TCP transport that is connected and unused, if there is one.
+    pub(crate) fn idle_transport(&self) -> Option<Taken<'_, Faulty<TcpTransport>>> {
+        if self.is_down() { None } else { self.transports.take_idle(is_usable) }
     }
 
     /// A TCP transport of the caller's own. Only for nodes on the network.
@@ -224,13 +247,22 @@ impl Peer {
             return Err(ConnError::Closed);
         }
         let Context { client, tcp, faults, .. } = &*self.context;
-        let fit = |transport: &Faulty<TcpTransport>| transport.health() != Health::Down;
         let connect = || {
             let transport =
                 TcpTransport::connect(address, self.key.epoch, *client, tcp.clone(), until.capped(WELCOME))?;
             Ok::<_, ConnError>(Faulty::new(transport, faults.clone()))
         };
-        self.transports.take(until, fit, || connect().inspect_err(|error| self.note(error)))
+        self.transports.take(until, is_usable, || self.connecting(connect))
+    }
+
+    /// Connects, and draws the conclusion from a failure.
+    fn connecting<T>(&self, connect: impl FnOnce() -> Result<T, ConnError>) -> Result<T, ConnError> {
+        let started = Instant::now();
+        connect().inspect_err(|error| match error {
+            // As long as a probe would have waited.
+            ConnError::TimedOut if started.elapsed() >= WELCOME => self.set_down(),
+            error => self.note(error),
+        })
     }
 
     /// One request and its reply.
@@ -241,6 +273,25 @@ impl Peer {
             connection.give_back();
         }
         reply
+    }
+
+    /// One request about many blocks, cut into as many as it takes, and their answers put together. An answer that is
+    /// missing is missing for all blocks after it too. Each request has its own deadline, from `until`.
+    pub(crate) fn call_about<T>(
+        &self,
+        ids: &[BlockId],
+        request: impl Fn(Vec<BlockId>) -> Request,
+        until: impl Fn() -> Deadline,
+        read: impl Fn(Reply) -> Option<Vec<T>>,
+    ) -> Vec<T> {
+        let mut answers = Vec::with_capacity(ids.len());
+        for piece in ids.chunks(BATCH_IDS) {
+            match self.call(&request(piece.to_vec()), until()).ok().and_then(&read) {
+                Some(answer) if answer.len() == piece.len() => answers.extend(answer),
+                _ => break,
+            }
+        }
+        answers
     }
 
     /// One request and its reply on a connection that the caller has. On an error other than a refusal it is closed.
@@ -283,9 +334,12 @@ impl Peer {
 
     /// Draws the conclusion from a failure.
     fn note(&self, error: &ConnError) {
-        let busy = matches!(error, ConnError::Refused(refusal) if refusal.reason != Reason::Stopping);
-        if !busy {
-            self.set_down();
+        match error {
+            // It lives, and is busy.
+            ConnError::Refused(refusal) if refusal.reason != Reason::Stopping => {}
+            // Perhaps it was only not given the time.
+            ConnError::TimedOut => self.set_suspect(),
+            _ => self.set_down(),
         }
     }
 
@@ -308,6 +362,10 @@ impl Peer {
             false => Err(ConnError::Unexpected("another incarnation of the node answers")),
         }
     }
+}
+
+fn is_usable(transport: &Faulty<TcpTransport>) -> bool {
+    transport.health() != Health::Down
 }
 
 fn key_of(welcome: &Welcome) -> Result<NodeKey, ConnError> {

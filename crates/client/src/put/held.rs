@@ -3,13 +3,14 @@
 use super::Job;
 use crate::catalogs::Located;
 use crate::core::Core;
+use crate::fan_out::at_once;
 use crate::peers::{NodeKey, Peer, Table};
 use std::sync::Arc;
 use std::time::Duration;
-use tidepool_types::{BlockId, Deadline};
+use tidepool_types::{BlockId, CopyName, Deadline};
 use tidepool_wire::message::{Reply, Request};
 
-/// How long a holder may take to confirm. Without an answer the block is put as if it were absent.
+/// How long a holder may take to confirm a batch. Without an answer the block is put as if it were absent.
 const CONFIRM: Duration = Duration::from_millis(250);
 
 /// Notes who holds the blocks already.
@@ -22,8 +23,10 @@ pub(super) fn find(core: &Core, jobs: &mut [Job<'_>], deadline: Deadline) {
     }
     let ids: Vec<BlockId> = open.iter().map(|&index| jobs[index].id).collect();
     let located = core.catalogs.lookup(&ids, deadline).located;
-    for (peer, asked) in named_holders(core, &located, jobs, &open, deadline) {
-        confirm(&peer, &asked, jobs, deadline.capped(CONFIRM));
+    let named = named_holders(core, &located, jobs, &open, deadline);
+    let confirmed = at_once(&named, |(peer, asked)| confirm(peer, asked, jobs, deadline));
+    for ((peer, asked), found) in named.iter().zip(confirmed) {
+        note_holder(peer, asked, found.unwrap_or_default(), jobs);
     }
 }
 
@@ -34,7 +37,8 @@ fn find_here(table: &Table, jobs: &mut [Job<'_>], deadline: Deadline) {
         let held = |index: &usize| jobs[*index].lacks_copies() && memory.mapping.find(&jobs[*index].id).is_some();
         let held: Vec<usize> = (0..jobs.len()).filter(held).collect();
         if !held.is_empty() {
-            confirm(peer, &held, jobs, deadline.capped(CONFIRM));
+            let found = confirm(peer, &held, jobs, deadline);
+            note_holder(peer, &held, found, jobs);
         }
     }
 }
@@ -62,9 +66,14 @@ fn named_holders(
 }
 
 /// Has a holder confirm what a catalog says of it, which counts as a use.
-fn confirm(peer: &Peer, asked: &[usize], jobs: &mut [Job<'_>], deadline: Deadline) {
-    let ids = asked.iter().map(|&index| jobs[index].id).collect();
-    let Ok(Reply::Found(found)) = peer.call(&Request::Confirm(ids), deadline) else { return };
+fn confirm(peer: &Peer, asked: &[usize], jobs: &[Job<'_>], deadline: Deadline) -> Vec<Option<(CopyName, u64)>> {
+    let ids: Vec<BlockId> = asked.iter().map(|&index| jobs[index].id).collect();
+    let read = |reply| if let Reply::Found(found) = reply { Some(found) } else { None };
+    peer.call_about(&ids, Request::Confirm, || deadline.capped(CONFIRM), read)
+}
+
+/// Takes note of what a holder has confirmed.
+fn note_holder(peer: &Peer, asked: &[usize], found: Vec<Option<(CopyName, u64)>>, jobs: &mut [Job<'_>]) {
     for (&index, _) in asked.iter().zip(found).filter(|(_, copy)| copy.is_some()) {
         jobs[index].holders.push(peer.key.clone());
     }

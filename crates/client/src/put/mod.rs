@@ -16,7 +16,7 @@ use crate::error::PutError;
 use crate::peers::{NodeKey, Peer};
 use std::sync::Arc;
 use tidepool_types::{BlockId, Deadline, NodeName, check_block_len};
-use tidepool_wire::message::{Pull, PullOutcome, Reply, Request};
+use tidepool_wire::message::{BATCH_KEYS, Pull, PullOutcome, Reply, Request};
 
 /// A block to be stored.
 #[derive(Debug, Clone)]
@@ -155,21 +155,23 @@ fn store_all(core: &Core, jobs: &mut [Job<'_>], prefer: Option<&NodeName>, deadl
 fn pull_to(core: &Core, peer: &Arc<Peer>, mut jobs: Vec<&mut Job<'_>>, deadline: Deadline) {
     let table = core.peers.table();
     while let Some(source) = jobs.first().map(|job| job.holders[0].clone()) {
-        let (group, rest): (Vec<_>, Vec<_>) = jobs.into_iter().partition(|job| job.holders[0] == source);
+        let (mut group, rest): (Vec<_>, Vec<_>) = jobs.into_iter().partition(|job| job.holders[0] == source);
         jobs = rest;
         // A holder that no catalog names has no address that another node could reach.
         let Some(member) = table.member(&source) else { continue };
-        let request = Request::Pull(Pull {
-            wait_millis: store::node_wait(deadline),
-            source: member.node.data_address.clone(),
-            epoch: source.epoch,
-            remove_source: false,
-            keys: group.iter().map(|job| job.item.key.to_vec()).collect(),
-        });
-        let Ok(Reply::Pulled(outcomes)) = peer.call(&request, deadline) else { continue };
-        for (job, outcome) in group.into_iter().zip(outcomes) {
-            if matches!(outcome, PullOutcome::Copied | PullOutcome::Held) {
-                job.holders.push(peer.key.clone());
+        for piece in group.chunks_mut(BATCH_KEYS) {
+            let request = Request::Pull(Pull {
+                wait_millis: store::node_wait(deadline),
+                source: member.node.data_address.clone(),
+                epoch: source.epoch,
+                remove_source: false,
+                keys: piece.iter().map(|job| job.item.key.to_vec()).collect(),
+            });
+            let Ok(Reply::Pulled(outcomes)) = peer.call(&request, deadline) else { break };
+            for (job, outcome) in piece.iter_mut().zip(outcomes) {
+                if matches!(outcome, PullOutcome::Copied | PullOutcome::Held) {
+                    job.holders.push(peer.key.clone());
+                }
             }
         }
     }

@@ -13,12 +13,11 @@ use tidepool_transfer::transport::{Health, Transport};
 use tidepool_types::Deadline;
 use tidepool_wire::checksum::{BlockChecksum, Sums};
 use tidepool_wire::message::{
-    Reply, Request, Reserve, ReserveItem, ReserveOutcome, Seal, SealItem, SealOutcome, SlotName, Write,
+    BATCH_KEYS, Reply, Request, Reserve, ReserveItem, ReserveOutcome, Seal, SealItem, SealOutcome, SlotName, Write,
 };
 
-/// The most that one reservation asks for at once, so that a large batch does not wait for its own blocks.
+/// The most bytes that one reservation asks for at once, so that a large batch does not wait for its own blocks.
 const RUN_BYTES: u64 = 256 << 20;
-const RUN_BLOCKS: usize = 4096;
 /// How long an answer is waited for at least, also past the deadline: a node that is there answers sooner, and hanging up
 /// on it would leave it with reservations that it dare not reuse.
 const GRACE: Duration = Duration::from_millis(250);
@@ -44,7 +43,7 @@ fn run_length(jobs: &[&mut Job<'_>]) -> usize {
         bytes += job.len;
         bytes <= RUN_BYTES
     };
-    jobs.iter().take(RUN_BLOCKS).take_while(fits).count().max(1)
+    jobs.iter().take(BATCH_KEYS).take_while(fits).count().max(1)
 }
 
 fn on_node_run(core: &Core, peer: &Arc<Peer>, jobs: Vec<&mut Job<'_>>, deadline: Deadline) -> Result<(), ConnError> {

@@ -82,3 +82,24 @@ fn no_catalog_at_all_costs_only_what_is_not_on_this_host() {
     assert_eq!(client.stats().misses_no_catalog, 1);
     assert!(client.put("there", b"bytes", &PutOptions::default()).unwrap().moved);
 }
+
+/// Transports were opened one after the other, a second each, before any node was read from: with five of six nodes stopped,
+/// a batch's time was over before the sixth was asked, and its block was a miss too. Now all are opened at once, and who is
+/// connected is read from.
+#[test]
+fn stopped_nodes_cost_one_batch_one_timeout_together() {
+    let cluster = Cluster::new(1);
+    let stopped: Vec<_> = (0..5).map(|n| cluster.spawn_node(&format!("stopped-{n}"))).collect();
+    let (writer, reader) = (cluster.client_and(Over::Tcp, 5), cluster.client_and(Over::Tcp, 5));
+    let names = (0..5).map(|n| format!("stopped-{n}")).chain(["n0".to_owned()]);
+    let keys: Vec<String> = names.map(|node| format!("on {node}")).collect();
+    for key in &keys {
+        writer.put(key, key.as_bytes(), &prefer(&key[3..])).unwrap();
+    }
+    stopped.iter().for_each(|node| node.signal(Signal::STOP));
+    // Five seconds one after the other, one together.
+    let answers = reader.within(Duration::from_secs(3)).get_batch(&keys);
+    let hits: Vec<bool> = answers.into_iter().map(|answer| answer.unwrap().is_some()).collect();
+    assert_eq!(hits, [false, false, false, false, false, true], "{:?}", reader.stats());
+    assert!(reader.get(&keys[5]).unwrap().is_some(), "and the sixth is not passed by: {:?}", reader.stats());
+}

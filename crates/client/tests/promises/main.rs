@@ -14,4 +14,5 @@ mod match_prefix;
 mod no_space;
 mod replicas;
 mod round_trips;
+mod short_deadlines;
 mod view_outlives_eviction;

@@ -76,3 +76,55 @@ fn nodes_tell_about_themselves() {
         assert_eq!(client.node_stat(&name("n7")).unwrap_err().to_string(), "no node named n7 is known");
     }
 }
+
+/// A catalog's answer has room for eight holders. A block with more was removed from eight of them, which was reported as a
+/// success, and the pool went on serving it. Now every node is asked about a block whose holders may not all be named.
+#[test]
+fn a_block_with_more_holders_than_an_answer_lists_is_removed_from_all() {
+    let cluster = Cluster::new(10);
+    for over in BOTH {
+        let client = cluster.client(over);
+        client.put("other", b"bytes", &PutOptions::default()).unwrap();
+        let stored = client.put("key", b"bytes", &PutOptions { replicas: 10, ..PutOptions::default() }).unwrap();
+        assert_eq!(stored.replicas, 10);
+        assert_eq!(client.describe("key").unwrap().len(), 10);
+        let gone = Removal { removed: true, unanswered: Vec::new() };
+        assert_eq!(client.remove_batch(&["key", "other"]).unwrap(), [gone.clone(), gone]);
+        assert!((0..10).all(|node| cluster.metric(node, "tidepool_node_blocks") == 0));
+        assert_eq!(client.get("key").unwrap(), None);
+    }
+}
+
+/// A living node whose address does not resolve was left out of removals and listings without a word: its copies stayed, and
+/// the answer said that all was done. Now it is named.
+#[test]
+fn a_node_that_there_is_no_way_to_is_named() {
+    let mut cluster = Cluster::new(1);
+    cluster.add_node("hidden", |config| config.data_advertise = Some("no-such-host.invalid:7413".to_owned()));
+    let here = cluster.client(Over::Shm);
+    for key in ["key", "other"] {
+        here.put(key, b"bytes", &crate::cluster::prefer("hidden")).unwrap();
+    }
+    let away = cluster.client(Over::Tcp);
+    let hidden = vec![name("hidden")];
+    assert_eq!(away.remove("key").unwrap(), Removal { removed: false, unanswered: hidden.clone() });
+    assert_eq!(away.list(&Pattern::All, &ListCursor::default(), 10).unwrap().unanswered, hidden);
+    assert_eq!(away.remove_matching("key").unwrap().unanswered, hidden);
+    assert!(here.get("key").unwrap().is_some(), "it is still there");
+    assert_eq!(here.remove("key").unwrap(), Removal { removed: true, unanswered: Vec::new() });
+}
+
+/// A batch whose request or reply was longer than a frame failed as a whole, and the node was passed by as if it were dead:
+/// putting a million held keys again found no node. Now batches travel in pieces.
+#[test]
+fn a_batch_that_fits_no_frame_is_answered() {
+    let cluster = Cluster::new(1);
+    let client = cluster.client(Over::Shm).within(std::time::Duration::from_secs(60));
+    client.put("last", b"bytes", &PutOptions::default()).unwrap();
+    // 16 bytes each: more than 16 MiB.
+    let keys: Vec<String> = (0..1_060_000).map(|n| format!("absent {n}")).chain(["last".to_owned()]).collect();
+    let removals = client.remove_batch(&keys).unwrap();
+    assert!(removals.iter().all(|removal| removal.unanswered.is_empty()));
+    assert_eq!(removals.iter().position(|removal| removal.removed), Some(keys.len() - 1));
+    assert_eq!(client.stats().nodes_down, 0);
+}

@@ -100,3 +100,22 @@ fn a_node_that_has_just_joined_takes_replicas() {
     let options = PutOptions { replicas: 2, ..PutOptions::default() };
     assert_eq!(client.put("two", &content(1, 1000), &options).unwrap().replicas, 2);
 }
+
+/// Every reader asked the holder that catalogs name first: the other replicas of a hot block served nobody. Now a reader
+/// starts with one of its own choice for each block.
+#[test]
+fn replicas_share_the_reads() {
+    let cluster = Cluster::new(3);
+    let client = cluster.client(Over::Tcp);
+    let keys: Vec<String> = (0..60).map(|n| format!("key {n}")).collect();
+    for key in &keys {
+        assert_eq!(client.put(key, key.as_bytes(), &replicas(3)).unwrap().replicas, 3);
+    }
+    assert!(client.get_batch(&keys).into_iter().all(|answer| answer.unwrap().is_some()));
+    let hits = |metric: tidepool_types::Metric| match metric.value {
+        tidepool_types::Value::Counter(hits) if metric.name == "tidepool_node_hits_total" => hits,
+        _ => 0,
+    };
+    let served: Vec<u64> = cluster.nodes.iter().map(|node| node.metrics().into_iter().map(hits).sum()).collect();
+    assert!(served.iter().all(|hits| *hits > 0), "{served:?}");
+}

@@ -116,3 +116,40 @@ fn verify_always_reads_the_same_bytes() {
     assert!(client.get("block").unwrap().as_ref() == Some(&bytes));
     assert!(client.get_range("block", 5..200_000).unwrap().as_deref() == Some(&bytes[5..200_000]));
 }
+
+/// A block longer than what is copied between two looks at the clock goes in and out in parts, with the same checksums.
+#[test]
+fn a_long_block_goes_through_shared_memory_in_parts() {
+    let mut cluster = Cluster::new(0);
+    cluster.add_node("n0", |config| config.capacity = tidepool_types::ByteSize(192 << 20));
+    let near = cluster.client_with(1, |config| config.verify = tidepool_client::Verify::Always);
+    let bytes = content(12, (130 << 20) + 5);
+    let (head, tail) = bytes.split_at(70_000_001);
+    near.put("block", vec![head, tail], &PutOptions::default()).unwrap();
+    assert!(near.get("block").unwrap().as_ref() == Some(&bytes));
+    let range = 3..(129 << 20) + 1;
+    assert!(near.get_range("block", range.start as u64..range.end as u64).unwrap().as_deref() == Some(&bytes[range]));
+    assert!(cluster.client(Over::Tcp).get("block").unwrap().as_ref() == Some(&bytes), "verified on arrival");
+}
+
+/// A client that was made or used inside an asynchronous runtime panicked, "cannot start a runtime from within a runtime".
+/// Calls block the thread they are made on, wherever that is.
+#[test]
+fn a_client_works_inside_an_asynchronous_runtime() {
+    let cluster = Cluster::new(2);
+    let (dir, catalogs) = (cluster.dir().to_owned(), cluster.catalogs());
+    let everything = async move {
+        let config = tidepool_client::ClientConfig { dir, catalogs, local: false, ..Default::default() };
+        let client = tidepool_client::Client::connect(config).unwrap();
+        // More steps than a task has before it must yield.
+        for n in 0..100 {
+            let key = format!("key {n}");
+            client.put(&key, key.as_bytes(), &PutOptions::default()).unwrap();
+            assert!(client.exists(&[&key, "absent"]).unwrap() == [true, false]);
+            assert!(client.get(&key).unwrap().as_deref() == Some(key.as_bytes()));
+        }
+        // Dropped inside, too.
+    };
+    let current = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    current.block_on(everything);
+}

@@ -2,7 +2,7 @@
 
 use crate::cluster::{Cluster, MIB, Over, content, eventually};
 use tidepool_client::PutOptions;
-use tidepool_types::ByteSize;
+use tidepool_types::{ByteSize, Value};
 
 const VIEWS: &str = "tidepool_node_views";
 
@@ -37,6 +37,31 @@ fn a_view_outlives_its_client() {
     assert_eq!(&*view, b"bytes");
     drop(view);
     eventually("the view is let go", || cluster.metric(0, VIEWS) == 0);
+}
+
+/// Views that had to be copies were fetched one after the other, each with a look-up and a round trip of its own: a batch
+/// from another host took as many times as long, and went past its deadline. Now they are fetched together.
+#[test]
+fn views_that_are_copies_are_fetched_together() {
+    let cluster = Cluster::new(2);
+    let client = cluster.client(Over::Tcp);
+    let keys: Vec<String> = (0..40).map(|n| format!("key {n}")).collect();
+    for (n, key) in keys.iter().enumerate() {
+        client.put(key, key.as_bytes(), &crate::cluster::prefer(&format!("n{}", n % 2))).unwrap();
+    }
+    let lookups = || {
+        let metrics = cluster.catalog.as_ref().expect("a catalog").metrics();
+        metrics.into_iter().find(|metric| metric.name == "tidepool_catalog_lookups_total").map(|metric| metric.value)
+    };
+    let before = lookups();
+    let wanted: Vec<&str> = keys.iter().map(String::as_str).chain(["absent", ""]).collect();
+    let mut views = client.view_batch(&wanted);
+    assert_eq!((before, lookups()), (Some(Value::Counter(40)), Some(Value::Counter(41))), "one look-up for all");
+    assert!(views.pop().expect("one each").is_err(), "an empty key");
+    assert!(views.pop().expect("one each").unwrap().is_none(), "an absent one");
+    let views: Vec<Vec<u8>> = views.into_iter().map(|view| view.unwrap().unwrap().to_vec()).collect();
+    assert!(views.iter().zip(&keys).all(|(view, key)| view == key.as_bytes()));
+    assert_eq!(client.stats().views_copied, 40);
 }
 
 #[test]

@@ -30,7 +30,8 @@ pub struct CopyJob<'a> {
     pub from: Regions,
     /// Bytes to copy.
     pub len: u64,
-    /// For a whole block that is being written: its checksums, made on the way. The source must then be stable.
+    /// For a block that is being written, or a part of one that ends at a chunk's or at the block's end: its checksums, made
+    /// on the way. The source must then be stable.
     pub checksums: Option<ChecksumsInto<'a>>,
 }
 
@@ -39,7 +40,9 @@ pub struct CopyJob<'a> {
 pub struct ChecksumsInto<'a> {
     /// The block's checksum.
     pub checksum: BlockChecksum,
-    /// One place per chunk of the block.
+    /// The chunk of the block that the job starts with.
+    pub first_chunk: u64,
+    /// One place per chunk of the job.
     pub out: &'a mut [u32],
 }
 
@@ -115,7 +118,7 @@ struct Task<'a> {
     to: &'a Regions,
     from: &'a Regions,
     len: u64,
-    checksums: Option<(&'a BlockChecksum, *mut u32)>,
+    checksums: Option<(&'a BlockChecksum, u64, *mut u32)>,
 }
 
 // SAFETY: a task is addresses, a length and a checksum's seed. The caller of `run` promised memory that any thread may
@@ -127,7 +130,7 @@ impl<'a> Task<'a> {
         assert!(job.to.total() >= job.len && job.from.total() >= job.len, "a copy job is longer than its memory");
         let checksums = job.checksums.as_mut().map(|into| {
             assert_eq!(into.out.len() as u64, chunk_count(job.len), "one checksum per chunk");
-            (&into.checksum, into.out.as_mut_ptr())
+            (&into.checksum, into.first_chunk, into.out.as_mut_ptr())
         });
         Self { to: &job.to, from: &job.from, len: job.len, checksums }
     }
@@ -139,10 +142,10 @@ impl<'a> Task<'a> {
         // has; the checksums written are those of this part's chunks, inside the job's slice (checked in `new`).
         unsafe {
             match self.checksums {
-                Some((checksum, out)) => {
-                    let first = start / CHUNK_LEN;
-                    let out = std::slice::from_raw_parts_mut(out.add(first as usize), chunk_count(len) as usize);
-                    checksummed::copy_chunks(&mut to, &mut from, len, checksum, first, out);
+                Some((checksum, first_chunk, out)) => {
+                    let chunk = start / CHUNK_LEN;
+                    let out = std::slice::from_raw_parts_mut(out.add(chunk as usize), chunk_count(len) as usize);
+                    checksummed::copy_chunks(&mut to, &mut from, len, checksum, first_chunk + chunk, out);
                 }
                 None if streaming => {
                     for_each_pair(&mut to, &mut from, len as usize, |to, from, len| stream::copy(to, from, len))

@@ -84,7 +84,7 @@ proptest! {
         let mut sums: Vec<_> = lens.iter().map(|len| vec![0u32; chunk_count(*len as u64) as usize]).collect();
         let mut jobs = Vec::new();
         for (((source, target), sums), len) in sources.iter_mut().zip(&mut targets).zip(&mut sums).zip(&lens) {
-            let checksums = (len % 2 == 0).then(|| ChecksumsInto { checksum: block(*len as u64), out: sums });
+            let checksums = (len % 2 == 0).then(|| ChecksumsInto { checksum: block(*len as u64), first_chunk: 0, out: sums });
             let reversed: Vec<_> = cuts.iter().rev().copied().collect();
             let (to, from) = (scatter(target, &cuts), scatter(source, &reversed));
             jobs.push(CopyJob { to, from, len: *len as u64, checksums });

@@ -1,0 +1,31 @@
+//! Which copy of a block a reader starts with.
+
+/// Of `copies` that are equally good, the one that `reader` starts with for the block whose id hashes to `block`. Readers
+/// that see the same copies so share the load, and a reader comes back to the copy that it has read before.
+///
+/// # Panics
+/// If there are no copies.
+#[must_use]
+pub const fn first(reader: u64, block: u64, copies: usize) -> usize {
+    let mut word = reader ^ block;
+    word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    ((word ^ word >> 31) % copies as u64) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readers_of_one_block_and_blocks_of_one_reader_are_spread() {
+        for copies in 1..=8 {
+            let (mut by_reader, mut by_block) = (vec![0; copies], vec![0; copies]);
+            for n in 0..1000 {
+                by_reader[first(n, 7, copies)] += 1;
+                by_block[first(7, n, copies)] += 1;
+            }
+            assert!(by_reader.iter().chain(&by_block).all(|count| *count > 500 / copies), "{by_reader:?} {by_block:?}");
+        }
+    }
+}
