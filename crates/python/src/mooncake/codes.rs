@@ -41,7 +41,7 @@ pub(super) fn of_key(key: &[u8]) -> i64 {
 
 pub(super) fn of_node(error: &NodeError) -> i64 {
     match error {
-        NodeError::InvalidInput(_) | NodeError::Refused { .. } => INVALID_PARAMS,
+        NodeError::InvalidInput(_) | NodeError::Invalid(_) | NodeError::Refused { .. } => INVALID_PARAMS,
         NodeError::UnknownNode(_) => SEGMENT_NOT_FOUND,
         NodeError::NotFound => OBJECT_NOT_FOUND,
         NodeError::NoSpace(_) => NO_AVAILABLE_HANDLE,
