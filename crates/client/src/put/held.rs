@@ -22,7 +22,8 @@ pub(super) fn find(core: &Core, jobs: &mut [Job<'_>], deadline: Deadline) {
         return;
     }
     let ids: Vec<BlockId> = open.iter().map(|&index| jobs[index].id).collect();
-    let located = core.catalogs.lookup(&ids, deadline).located;
+    // Catalogs that keep silent must leave time for the put itself.
+    let located = core.catalogs.lookup(&ids, deadline.capped(deadline.remaining() / 2)).located;
     let named = named_holders(core, &located, jobs, &open, deadline);
     let confirmed = at_once(&named, |(peer, asked)| confirm(peer, asked, jobs, deadline));
     for ((peer, asked), found) in named.iter().zip(confirmed) {

@@ -2,7 +2,7 @@
 
 use crate::cluster::{Cluster, Over, content};
 use std::time::Duration;
-use tidepool_client::PutOptions;
+use tidepool_client::{Client, ClientConfig, PutOptions};
 
 /// A call whose own short deadline ended its wait marked the node as down, although it was about to answer: every other
 /// caller of the client then missed blocks that were there, and its puts found no node. Now such a wait has the node probed,
@@ -41,4 +41,22 @@ fn look_ups_that_run_out_of_time_take_no_catalog_away_from_others() {
         assert_eq!(client.exists(&["key"]).unwrap(), [true], "after a look-up of {millis} ms");
         assert!(client.get("key").unwrap().is_some(), "after a look-up of {millis} ms: {:?}", client.stats());
     }
+}
+
+/// A catalog that keeps silent took all of a put's short time, although a node of this host was there to take the block.
+#[test]
+fn a_silent_catalog_leaves_a_put_time_for_its_bytes() {
+    let cluster = Cluster::without_catalog(1);
+    // Connections are taken by the kernel and never answered.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap().to_string();
+    let config = ClientConfig {
+        dir: cluster.dir().to_owned(),
+        catalogs: vec![address],
+        deadline: Duration::from_millis(200),
+        ..ClientConfig::default()
+    };
+    let client = Client::connect(config).unwrap();
+    let stored = client.put("key", b"bytes", &PutOptions::default());
+    assert!(stored.is_ok(), "{stored:?}");
 }
