@@ -156,6 +156,13 @@ impl<T: Transport> Transport for Faulty<T> {
         }
     }
 
+    fn poll_many(&mut self, done: &mut Vec<Completion>, least: usize, until: Deadline) -> usize {
+        match self.struck.is_empty() && self.held.is_empty() {
+            true => self.inner.poll_many(done, least, until),
+            false => self.poll(done, until),
+        }
+    }
+
     fn cancel(&mut self, token: u64) {
         self.inner.cancel(token);
     }

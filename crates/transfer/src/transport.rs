@@ -18,6 +18,13 @@ pub trait Transport: Send {
     /// passed; returns how many were appended.
     fn poll(&mut self, done: &mut Vec<Completion>, until: Deadline) -> usize;
 
+    /// As [`Transport::poll`], but waits for `least` completions, or as many as there are operations under way: a caller that
+    /// has nothing to do before they are all in is not woken for each.
+    fn poll_many(&mut self, done: &mut Vec<Completion>, least: usize, until: Deadline) -> usize {
+        let _ = least;
+        self.poll(done, until)
+    }
+
     /// Gives up an operation. It still completes, as cancelled unless it had finished, once its memory is let go.
     fn cancel(&mut self, token: u64);
 

@@ -115,11 +115,12 @@ impl<'a> Flights<'a> {
 
     /// Takes in what has arrived. With nothing else to look after (`last`), one flight alone is waited for longer.
     fn advance(&mut self, core: &Core, reads: &mut [Read], deadline: Deadline, last: bool) {
-        let patience = if last && self.0.len() == 1 { SILENCE } else { TURN };
+        let alone = last && self.0.len() == 1;
+        let patience = if alone { SILENCE } else { TURN };
         // All of them together: the first that keeps silent takes the time, the others are only looked at.
         let until = Deadline::after(patience);
         let flights = std::mem::take(&mut self.0).into_iter();
-        self.0 = flights.filter_map(|flight| flight.advance(core, reads, deadline, until)).collect();
+        self.0 = flights.filter_map(|flight| flight.advance(core, reads, deadline, until, alone)).collect();
     }
 }
 
@@ -151,9 +152,18 @@ impl Flight<'_> {
     }
 
     /// Takes in what arrives before `until`. `None` when all reads have completed.
-    fn advance(mut self, core: &Core, reads: &mut [Read], deadline: Deadline, until: Deadline) -> Option<Self> {
+    fn advance(
+        mut self,
+        core: &Core,
+        reads: &mut [Read],
+        deadline: Deadline,
+        until: Deadline,
+        alone: bool,
+    ) -> Option<Self> {
         let mut done = Vec::new();
-        match self.transport.get().poll(&mut done, until) {
+        // Waking for every frame would take time from the threads that receive; but what waits for room goes out early.
+        let least = if self.waiting.is_empty() && alone { self.under_way } else { 1 };
+        match self.transport.get().poll_many(&mut done, least, until) {
             0 if self.heard.elapsed() >= SILENCE => self.doubt(reads, deadline),
             0 => {}
             _ => self.heard = Instant::now(),

@@ -27,6 +27,8 @@ pub(super) struct Board {
     /// Charges of `reads` together.
     pub(super) waiting_bytes: u64,
     pub(super) finished: Vec<Completion>,
+    /// How many of these the caller waits for, at least one: it is not woken for fewer while more can come.
+    pub(super) awaited: usize,
     pub(super) streams: Vec<StreamState>,
     pub(super) last_number: u64,
     /// The length that a block is expected to have when nothing is known: a running mean of those seen.
@@ -50,6 +52,7 @@ impl Board {
             writes: VecDeque::new(),
             waiting_bytes: 0,
             finished: Vec::new(),
+            awaited: 1,
             streams: (0..limits.streams).map(|_| StreamState::default()).collect(),
             last_number: 0,
             typical_len: 64 << 10,
@@ -145,6 +148,11 @@ impl Board {
             }
             Work::Write(_) => self.writes.push_front(slice),
         }
+    }
+
+    /// Whether as much has finished as the caller waits for, or all that there is.
+    pub(super) fn is_worth_a_wake(&self) -> bool {
+        self.finished.len() >= self.awaited || (self.under_way() == 0 && !self.finished.is_empty())
     }
 
     pub(super) fn under_way(&self) -> usize {

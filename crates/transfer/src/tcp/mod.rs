@@ -143,11 +143,16 @@ impl Transport for TcpTransport {
     }
 
     fn poll(&mut self, done: &mut Vec<Completion>, until: Deadline) -> usize {
+        self.poll_many(done, 1, until)
+    }
+
+    fn poll_many(&mut self, done: &mut Vec<Completion>, least: usize, until: Deadline) -> usize {
         let mut board = self.shared.board.lock();
+        board.awaited = least.max(1);
         loop {
             board.expire();
-            let finished = board.finished.len();
-            if finished > 0 || board.under_way() == 0 || until.has_passed() {
+            if board.is_worth_a_wake() || board.under_way() == 0 || until.has_passed() {
+                let finished = board.finished.len();
                 done.append(&mut board.finished);
                 return finished;
             }

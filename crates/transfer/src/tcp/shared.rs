@@ -128,7 +128,7 @@ impl Shared {
     pub(super) fn settle<T>(&self, change: impl FnOnce(&mut Board) -> T) -> T {
         let mut board = self.board.lock();
         let result = change(&mut board);
-        let finished = !board.finished.is_empty();
+        let finished = board.is_worth_a_wake();
         drop(board);
         if finished {
             self.changed.notify_one();
