@@ -36,6 +36,10 @@ impl BlockSource for Source<'_> {
         held.into_iter().map(|hold| hold.map(Sending)).collect()
     }
 
+    fn let_go(&self, held: Vec<Sending>) {
+        self.pool.let_go(held.into_iter().map(|Sending(hold)| hold).collect());
+    }
+
     fn damaged(&self, id: &BlockId, copy: CopyName) {
         self.pool.verify(id, copy);
     }

@@ -21,6 +21,8 @@ pub struct Hold {
     described: Described,
     /// Whether it counts as a use of the block.
     is_use: bool,
+    /// Whether it has ended already, with others under one lock.
+    ended: bool,
 }
 
 impl Pool {
@@ -57,6 +59,12 @@ impl Pool {
         Some(hold)
     }
 
+    /// Ends many holds of this pool under one lock: two senders that take it for each block wait for each other.
+    pub fn let_go(&self, mut holds: Vec<Hold>) {
+        let mut inner = self.inner.lock();
+        holds.iter_mut().filter(|hold| std::ptr::eq(&raw const *hold.pool, self)).for_each(|hold| hold.end(&mut inner));
+    }
+
     /// Holds a block without counting it as a use: to look at it.
     pub fn peek(self: &Arc<Self>, id: &BlockId) -> Option<Hold> {
         let mut inner = self.inner.lock();
@@ -74,7 +82,7 @@ impl Pool {
         inner.slots[slot as usize].holds += 1;
         inner.stats.holds += 1;
         let generation = inner.slots[slot as usize].generation;
-        Hold { pool: Arc::clone(self), slot, generation, described, is_use }
+        Hold { pool: Arc::clone(self), slot, generation, described, is_use, ended: false }
     }
 
     /// Which of `ids` are held, with their lengths. Counts as a use of each.
@@ -221,9 +229,9 @@ impl Hold {
     }
 }
 
-impl Drop for Hold {
-    fn drop(&mut self) {
-        let mut inner = self.pool.inner.lock();
+impl Hold {
+    fn end(&mut self, inner: &mut Inner) {
+        self.ended = true;
         inner.stats.holds -= 1;
         inner.let_go(self.slot, self.is_use);
         let Slot { state, holds, .. } = inner.slots[self.slot as usize];
@@ -233,9 +241,18 @@ impl Drop for Hold {
         if state == SlotState::Withdrawn {
             let generation = inner.next_generation();
             retire(self.pool.header(self.slot), stamp(generation, State::Free));
-            let _ = self.pool.release(&mut inner, self.slot);
+            let _ = self.pool.release(inner, self.slot);
         }
         self.pool.freed.notify_all();
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        if !self.ended {
+            let pool = Arc::clone(&self.pool);
+            self.end(&mut pool.inner.lock());
+        }
     }
 }
 
