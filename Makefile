@@ -9,13 +9,14 @@ DENY_VERSION := 0.20.2
 BIN_DIR := $(or $(CARGO_TARGET_DIR),target)
 
 .DEFAULT_GOAL := help
-.PHONY: help test fetch format lint docs deny tests python run bench release wheel
+.PHONY: help test fetch format lint docs deny tests python run bench bench-peers release wheel
 
 help:
 	@echo 'make test   everything CI checks: format, lints, docs, licences, all tests'
 	@echo 'make run    build, then run a small pool on this host (Ctrl-C ends it)'
 	@echo 'make wheel  build the Python wheels into dist/'
 	@echo 'make bench  build, then measure against memcpy and raw sockets; JSON in target/bench.json'
+	@echo 'make bench-peers  the same Python script on Tidepool and on Mooncake; JSON in target/peers.json'
 	@echo 'make help   this list'
 	@echo 'Parts of make test: fetch format lint docs deny tests python'
 
@@ -73,6 +74,9 @@ python:
 
 wheel:
 	@scripts/build_wheels.sh dist
+
+bench-peers:
+	@scripts/bench_peers.sh
 
 # The commit is compiled in, so that a result says what it measured.
 release:
