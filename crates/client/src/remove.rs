@@ -4,7 +4,6 @@ use crate::catalogs::{Located, Lookup};
 use crate::client::Client;
 use crate::error::NodeError;
 use crate::fan_out::{at_once, fan_out};
-use crate::lookup::ids_of;
 use crate::peers::Peer;
 use std::sync::Arc;
 use tidepool_types::{BlockId, Deadline, InvalidInput, NodeName};
@@ -62,7 +61,7 @@ impl Client {
     /// Removes many blocks, with one result each, in the order of `keys`.
     pub fn remove_batch<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Removal>, InvalidInput> {
         let deadline = self.deadline();
-        let ids = ids_of(self.core(), keys)?;
+        let ids = self.core().ids_of(keys)?;
         let Removers { asked, out_of_reach } = self.removers(&ids, deadline);
         let remove = |(peer, indexes): &(Arc<Peer>, Vec<usize>)| {
             let ids: Vec<BlockId> = indexes.iter().map(|&index| ids[index]).collect();

@@ -15,7 +15,7 @@ use crate::counters::add;
 use crate::error::PutError;
 use crate::peers::{NodeKey, Peer};
 use std::sync::Arc;
-use tidepool_types::{BlockId, Deadline, NodeName, check_block_len};
+use tidepool_types::{BlockId, Deadline, InvalidInput, NodeName, check_block_len};
 use tidepool_wire::message::{BATCH_KEYS, Pull, PullOutcome, Reply, Request};
 
 /// A block to be stored.
@@ -74,7 +74,9 @@ impl Client {
     /// Stores many blocks, each with its own result, in the order of `items`.
     pub fn put_batch(&self, items: &[PutItem<'_>], options: &PutOptions) -> Vec<Result<Stored, PutError>> {
         let (core, deadline) = (self.core(), self.deadline());
-        let mut jobs: Vec<Job<'_>> = items.iter().map(|item| Job::new(core, item, options)).collect();
+        let keys: Vec<&[u8]> = items.iter().map(|item| item.key).collect();
+        let ids = core.id_of_each(&keys);
+        let mut jobs: Vec<Job<'_>> = items.iter().zip(ids).map(|(item, id)| Job::new(item, id, options)).collect();
         held::find(core, &mut jobs, deadline);
         store_all(core, &mut jobs, options.prefer.as_ref(), deadline);
         jobs.into_iter().map(|job| job.result(core, deadline)).collect()
@@ -97,9 +99,9 @@ struct Job<'a> {
 }
 
 impl<'a> Job<'a> {
-    fn new(core: &Core, item: &'a PutItem<'a>, options: &PutOptions) -> Self {
+    fn new(item: &'a PutItem<'a>, id: Result<BlockId, InvalidInput>, options: &PutOptions) -> Self {
         let len = item.data.total();
-        let checked = check_block_len(len).and_then(|()| core.id_of(item.key));
+        let checked = check_block_len(len).and(id);
         let (id, wanted, failure) = match checked {
             Ok(id) => (id, options.replicas.max(1) as usize, None),
             Err(error) => (BlockId::from_bytes([0; BlockId::LEN]), 0, Some(error.into())),
