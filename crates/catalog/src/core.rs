@@ -7,6 +7,7 @@ use crate::members::{Directory, View};
 use crate::metrics::{self, Counters};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use tidepool_types::{Metric, Value};
 
 /// See the file's head.
@@ -16,13 +17,16 @@ pub(crate) struct Core {
     pub(crate) counters: Counters,
     /// Drawn at random: tells a client that a catalog was restarted.
     pub(crate) incarnation: u64,
+    /// Whether the catalog stops, and answers nothing any more.
+    pub(crate) stopping: AtomicBool,
 }
 
 impl Core {
     pub(crate) fn new(config: &CatalogConfig) -> Self {
         let index = Arc::new(Index::default());
         let directory = Directory::new(config.clone(), index.clone());
-        Self { index, directory, counters: Counters::default(), incarnation: RandomState::new().hash_one(0) }
+        let incarnation = RandomState::new().hash_one(0);
+        Self { index, directory, counters: Counters::default(), incarnation, stopping: AtomicBool::new(false) }
     }
 
     /// Runs one read of the index against one view of the members, and says whether the answer is complete: it is only if

@@ -2,7 +2,6 @@
 
 use super::answers::{Located, Member};
 use super::peer::{Peer, Standing};
-use super::wait::wait_for;
 use super::{CatalogStat, Catalogs, Exists, Lookup, Members, Prefixes, StatAnswer};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -41,7 +40,7 @@ impl Catalogs {
             if within.is_zero() {
                 break;
             }
-            let Some(reply) = wait_for(runtime, peer.call(within, &call)) else { continue };
+            let Some(reply) = peer.ask(runtime, within, &call) else { continue };
             let Some((answer, complete)) = read(reply) else {
                 tracing::warn!(catalog = peer.address, "catalog gave an answer that contradicts itself");
                 continue;
@@ -148,8 +147,8 @@ impl Catalogs {
         let Some(runtime) = &self.runtime else { return Vec::new() };
         let ask = |peer: &Arc<Peer>| {
             let within = deadline.remaining().min(self.config.attempt);
-            let reply = peer.call(within, |mut client| async move { client.stat(StatRequest {}).await });
-            let answer = wait_for(runtime, reply).map(|reply| StatAnswer {
+            let reply = peer.ask(runtime, within, |mut client| async move { client.stat(StatRequest {}).await });
+            let answer = reply.map(|reply| StatAnswer {
                 complete: reply.complete,
                 incarnation: reply.incarnation,
                 numbers: reply.numbers.into_iter().map(|number| (number.name, number.value)).collect(),
