@@ -77,7 +77,7 @@ impl Client {
         let keys: Vec<&[u8]> = items.iter().map(|item| item.key).collect();
         let ids = core.id_of_each(&keys);
         let mut jobs: Vec<Job<'_>> = items.iter().zip(ids).map(|(item, id)| Job::new(item, id, options)).collect();
-        held::find(core, &mut jobs, deadline);
+        held::find_here(core, &mut jobs, deadline);
         store_all(core, &mut jobs, options.prefer.as_ref(), deadline);
         jobs.into_iter().map(|job| job.result(core, deadline)).collect()
     }
@@ -113,6 +113,12 @@ impl<'a> Job<'a> {
         self.holders.len() < self.wanted
     }
 
+    fn note_holder(&mut self, node: &NodeKey) {
+        if !self.holders.contains(node) {
+            self.holders.push(node.clone());
+        }
+    }
+
     /// Whether the caller's bytes may be written: not once somebody else's are held.
     fn is_ours(&self) -> bool {
         self.moved || self.holders.is_empty()
@@ -133,22 +139,49 @@ impl<'a> Job<'a> {
 
 /// Finds a place for every block that lacks copies.
 fn store_all(core: &Core, jobs: &mut [Job<'_>], prefer: Option<&NodeName>, deadline: Deadline) {
-    let Some(first) = jobs.iter().find(|job| job.lacks_copies()) else { return };
+    let mut open: Vec<&mut Job<'_>> = jobs.iter_mut().filter(|job| job.lacks_copies()).collect();
+    let Some(first) = open.first() else { return };
     // The whole batch goes by one order: blocks of one prefix are read together and are best kept together.
     let candidates = candidates::find(core, prefer, first.wanted, first.id, deadline);
+    let mut elsewhere = Elsewhere { core, deadline, looked: false };
+    // A node can be asked for room before it is known who else holds the blocks, if it is asked but once.
+    let mut ahead = open.iter().all(|job| job.holders.is_empty()) && store::is_one_run(&open);
     for (tried, peer) in candidates.iter().enumerate() {
-        if deadline.has_passed() || !jobs.iter().any(Job::lacks_copies) {
+        if !std::mem::take(&mut ahead) {
+            elsewhere.look(&mut open);
+        }
+        if deadline.has_passed() || !open.iter().any(|job| job.lacks_copies()) {
             return;
         }
-        let needy = |job: &&mut Job<'_>| job.lacks_copies() && !job.holders.contains(&peer.key);
-        let (ours, theirs): (Vec<_>, Vec<_>) = jobs.iter_mut().filter(needy).partition(|job| job.is_ours());
         // Each candidate may take its share of the time that is left, the last one all of it.
         let share = deadline.capped(deadline.remaining() / (candidates.len() - tried) as u32);
+        let needy = |job: &Job<'_>| job.lacks_copies() && !job.holders.contains(&peer.key);
+        let of = |ours: bool| move |job: &&mut &mut Job<'_>| needy(job) && job.is_ours() == ours;
+        let ours: Vec<_> = open.iter_mut().filter(of(true)).map(|job| &mut **job).collect();
         if !ours.is_empty() {
-            store::on_node(core, peer, ours, share);
+            store::on_node(core, peer, ours, &mut elsewhere, share);
         }
+        let theirs: Vec<_> = open.iter_mut().filter(of(false)).map(|job| &mut **job).collect();
         if !theirs.is_empty() {
             pull_to(core, peer, theirs, share);
+        }
+    }
+    // Nobody could be asked for room; they may be held all the same.
+    elsewhere.look(&mut open);
+}
+
+/// The question who else holds the blocks. It is asked once, and best while a node is already making room for them: most
+/// puts are of new blocks.
+struct Elsewhere<'a> {
+    core: &'a Core,
+    deadline: Deadline,
+    looked: bool,
+}
+
+impl Elsewhere<'_> {
+    fn look(&mut self, jobs: &mut [&mut Job<'_>]) {
+        if !std::mem::replace(&mut self.looked, true) {
+            held::find_elsewhere(self.core, jobs, self.deadline);
         }
     }
 }
@@ -172,7 +205,7 @@ fn pull_to(core: &Core, peer: &Arc<Peer>, mut jobs: Vec<&mut Job<'_>>, deadline:
             let Ok(Reply::Pulled(outcomes)) = peer.call(&request, deadline) else { break };
             for (job, outcome) in piece.iter_mut().zip(outcomes) {
                 if matches!(outcome, PullOutcome::Copied | PullOutcome::Held) {
-                    job.holders.push(peer.key.clone());
+                    job.note_holder(&peer.key);
                 }
             }
         }

@@ -3,6 +3,7 @@
 use super::{Answer, Session};
 use regex::bytes::{Regex, RegexBuilder};
 use tidepool_store::Hold;
+use tidepool_store::inventory::Inventory as _;
 use tidepool_types::BlockId;
 use tidepool_wire::message::{KeyEntry, Keys, List, Pattern, Reason, Reply};
 
@@ -75,7 +76,14 @@ impl Session<'_> {
                 removed += u64::from(self.shared.pool.remove(&hold.id()));
             }
         }
+        self.shared.pool.wake();
         Answer::Reply(Reply::Count(removed))
+    }
+
+    pub(super) fn remove(&self, ids: &[BlockId]) -> Answer {
+        let removed = ids.iter().map(|id| self.shared.pool.remove(id)).collect();
+        self.shared.pool.wake();
+        Answer::Reply(Reply::Removed(removed))
     }
 
     pub(super) fn stat(&self) -> Answer {

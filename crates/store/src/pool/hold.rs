@@ -90,6 +90,8 @@ impl Pool {
         let mut found = Vec::with_capacity(ids.len());
         for step in ids.chunks(PER_LOCK) {
             let mut inner = self.inner.lock();
+            let index = self.index();
+            step.iter().for_each(|id| prefetch(index.bucket(index.home(id.words())).as_ptr().cast()));
             found.extend(step.iter().map(|id| {
                 let (slot, described) = self.lookup(&inner, id)?;
                 inner.mark_used(slot);
@@ -112,12 +114,12 @@ impl Pool {
         }
     }
 
-    /// Removes a block from sight; its space is free once nobody holds it. False when it is not there.
+    /// Removes a block from sight; its space is free once nobody holds it. False when it is not there. Announcers hear of
+    /// it with the next [`Inventory::wake`](crate::inventory::Inventory::wake).
     pub fn remove(&self, id: &BlockId) -> bool {
         let mut inner = self.inner.lock();
         let Some((slot, _)) = self.lookup(&inner, id) else { return false };
         inner.stats.removed_total += 1;
-        self.changed.notify_all();
         if inner.slots[slot as usize].holds == 0 {
             self.withdraw(&mut inner, slot, State::Free);
             let _ = self.release(&mut inner, slot);
