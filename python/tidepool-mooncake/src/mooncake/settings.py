@@ -64,6 +64,11 @@ def uses_shared_memory() -> bool:
     return os.environ.get("TIDEPOOL_SHARED_MEMORY", "1") != "0"
 
 
+def smallest_block() -> int:
+    """A segment's size divided by this is how many blocks it can hold: 80 bytes of memory each, taken at the start."""
+    return size("TIDEPOOL_SMALLEST_BLOCK", os.environ.get("TIDEPOOL_SMALLEST_BLOCK", "4K"))
+
+
 def size(field: str, value: Any) -> int:
     """Bytes, given as a number or with a suffix like ``32MB``."""
     text = str(value).strip().upper()

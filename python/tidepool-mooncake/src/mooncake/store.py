@@ -37,7 +37,7 @@ from mooncake.memory import (
     RegisteredBufferPool,
 )
 from mooncake.sessions import GetSessions, PutSessions
-from mooncake.settings import SettingError, Settings, directory, log, resolve, uses_shared_memory
+from mooncake.settings import SettingError, Settings, directory, log, resolve, smallest_block, uses_shared_memory
 from mooncake.tasks import Tasks
 from tidepool import TidepoolError
 
@@ -73,8 +73,6 @@ _NOT_FOUND = -704
 _WAIT = 5.0
 #: How long a call may take.
 _DEADLINE = 10.0
-#: Decides how many blocks a segment can hold.
-_SMALLEST_BLOCK = 4096
 _DEFAULT = ReplicateConfig()
 
 _SETUP = (
@@ -130,7 +128,7 @@ class MooncakeDistributedStore(MooncakeStore):
                     listen=listen,
                     advertise=None if settings.is_loopback() else name,
                     segment_bytes=settings.segment_bytes,
-                    smallest_block=_SMALLEST_BLOCK,
+                    smallest_block=smallest_block(),
                     local=uses_shared_memory(),
                     tcp_streams=2,
                     deadline=_DEADLINE,
