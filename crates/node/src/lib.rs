@@ -22,6 +22,7 @@ mod config;
 mod counters;
 mod descriptors;
 mod guests;
+mod leases;
 mod listen;
 mod node;
 mod process;

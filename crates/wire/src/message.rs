@@ -1,7 +1,7 @@
 //! The messages of the data plane, as values. [`crate::frame`] says how they lie on the wire.
 //!
-//! One request is answered by one reply with the same request number, except [`Request::Touch`], [`Request::Unview`] and
-//! [`Request::ReportCorrupt`], which are not answered, and [`Request::Get`], which may be answered by several
+//! One request is answered by one reply with the same request number, except [`Request::Touch`], [`Request::Unview`],
+//! [`Request::ReportCorrupt`] and [`Request::Lease`], which are not answered, and [`Request::Get`], which may be answered by several
 //! [`Reply::Blocks`] frames that together cover its items in order. Batches answer per item, in the order of the request.
 
 use crate::checksum::Sums;
@@ -51,6 +51,12 @@ pub enum Request {
     Stat,
     /// Asks what the node knows about one block; answered by [`Reply::Keys`] with at most one entry.
     Describe(BlockId),
+    /// From now on, what this connection reads, views or has described is leased for so many milliseconds. Not answered.
+    Lease(u32),
+    /// Asks for a ring to note leases of same-host reads in (Unix sockets only); answered by [`Reply::Ring`].
+    LeaseRing,
+    /// Asks which blocks are leased, and removes the others if told to; answered by [`Reply::Judged`].
+    Judge(Judge),
 }
 
 /// What a node answers.
@@ -82,6 +88,10 @@ pub enum Reply {
     Pulled(Vec<PullOutcome>),
     /// To [`Request::Stat`]: named numbers, the same names as the node's metrics.
     Stat(Vec<(String, u64)>),
+    /// To [`Request::LeaseRing`]: one file descriptor travels with this frame, the ring, writable.
+    Ring,
+    /// To [`Request::Judge`].
+    Judged(Vec<Judgement>),
     /// The request as a whole could not be served.
     Refused(Refusal),
 }
@@ -292,6 +302,27 @@ pub struct Touch {
     pub bytes: u64,
     /// Reads that lost a race against reuse of the slot.
     pub lost_races: u64,
+}
+
+/// Blocks that somebody would like to see gone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Judge {
+    /// Whether blocks that nothing protects are removed.
+    pub remove: bool,
+    /// The blocks.
+    pub ids: Vec<BlockId>,
+}
+
+/// What a node makes of one block of a [`Judge`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Judgement {
+    /// The node does not hold it.
+    Absent = 0,
+    /// Nothing protects it: it is gone, if it was to be removed.
+    Free = 1,
+    /// Somebody has read it lately: it stays.
+    Leased = 2,
 }
 
 /// Which keys.

@@ -126,6 +126,51 @@ def test_removals_count_and_answer_key_by_key(store: MooncakeDistributedStore) -
     assert store.remove_all(True) == 0
 
 
+LOOKS: dict[str, Callable[[MooncakeDistributedStore, str], object]] = {
+    "get": lambda store, key: store.get(key),
+    "get_buffer": lambda store, key: store.get_buffer(key),
+    "is_exist": lambda store, key: store.is_exist(key),
+    "batch_is_exist": lambda store, key: store.batch_is_exist([key]),
+    "get_size": lambda store, key: store.get_size(key),
+    "get_replica_desc": lambda store, key: store.get_replica_desc(key),
+    "session": lambda store, key: store.batch_get_session_start([key]),
+}
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_a_block_that_was_looked_at_is_removed_by_force_or_later(new_store: NewStore, look: str) -> None:
+    one, two = new_store(), new_store()
+    for looker, remover in ((one, one), (one, two), (two, one)):
+        assert one.put(look, b"looked at") == 0
+        assert LOOKS[look](looker, look)
+        assert remover.remove(look) == -706
+        assert remover.remove(look, True) == 0
+        assert remover.remove(look) == -704
+    assert one.put(look, b"once more") == 0
+    LOOKS[look](two, look)
+    until = time.monotonic() + 20
+    while (code := one.remove(look)) == -706:
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    assert code == 0
+
+
+def test_leases_are_judged_key_by_key_and_puts_and_misses_give_none(store: MooncakeDistributedStore) -> None:
+    assert store.is_exist("later") == 0
+    assert store.get("later") == b""
+    assert store.put("later", b"1") == 0
+    assert store.put("later", b"2") == 0
+    assert store.remove("later") == 0
+    assert store.put_batch(["b1", "b2", "b3"], [b"1", b"2", b"3"]) == 0
+    assert store.is_exist("b1") == 1
+    assert store.batch_remove(["b1", "b2", "none"]) == [-706, 0, -704]
+    assert store.remove_by_regex("^b") == 1
+    assert store.batch_is_exist(["b1", "b2", "b3"]) == [1, 0, 0]
+    assert store.put("b4", b"4") == 0
+    assert store.remove_all() == 1
+    assert store.remove_all(True) == 1
+
+
 def test_replicas_go_to_distinct_segments_and_as_preferred(new_store: NewStore) -> None:
     one, two = new_store(), new_store()
     config = ReplicateConfig()

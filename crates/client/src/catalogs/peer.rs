@@ -78,7 +78,21 @@ impl Peer {
     where
         F: Future<Output = Result<Response<T>, Status>>,
     {
-        let outcome = match tokio::time::timeout(within, call(self.client.clone())).await {
+        self.settled(within, self.ask(call)).await
+    }
+
+    /// A call that has not been sent yet.
+    pub(super) fn ask<F>(&self, call: impl FnOnce(CatalogClient<Channel>) -> F) -> F {
+        call(self.client.clone())
+    }
+
+    /// As [`Peer::call`], of a call that is made already.
+    pub(super) async fn settled<T>(
+        self: &Arc<Self>,
+        within: Duration,
+        answer: impl Future<Output = Result<Response<T>, Status>>,
+    ) -> Option<T> {
+        let outcome = match tokio::time::timeout(within, answer).await {
             Ok(outcome) => outcome,
             Err(_) if within < self.config.attempt => {
                 self.doubt();

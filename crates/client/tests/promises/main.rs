@@ -8,6 +8,7 @@ mod dead_node_costs_one_timeout;
 mod deadlines;
 mod held_key_moves_nothing;
 mod layouts;
+mod leases;
 mod lookup_keeps_nothing_alive;
 mod management;
 mod match_prefix;

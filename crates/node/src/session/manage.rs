@@ -4,7 +4,7 @@ use super::{Answer, Session};
 use regex::bytes::{Regex, RegexBuilder};
 use tidepool_store::Hold;
 use tidepool_types::BlockId;
-use tidepool_wire::message::{KeyEntry, Keys, List, Pattern, Reason, Reply};
+use tidepool_wire::message::{Judge, Judgement, KeyEntry, Keys, List, Pattern, Reason, Reply};
 
 /// Most keys of one page.
 const MAX_PAGE: u32 = 10_000;
@@ -78,6 +78,19 @@ impl Session<'_> {
         Answer::Reply(Reply::Count(removed))
     }
 
+    /// Says which blocks are leased, and removes the others if it is told to.
+    pub(super) fn judge(&self, judge: &Judge) -> Answer {
+        let pool = &self.shared.pool;
+        let one = |(id, leased): (&BlockId, bool)| match leased {
+            _ if !pool.contains(id) => Judgement::Absent,
+            true => Judgement::Leased,
+            false if judge.remove && !pool.remove(id) => Judgement::Absent,
+            false => Judgement::Free,
+        };
+        let leased = self.shared.leases.leased(&judge.ids);
+        Answer::Reply(Reply::Judged(judge.ids.iter().zip(leased).map(one).collect()))
+    }
+
     pub(super) fn stat(&self) -> Answer {
         let metrics = self.shared.metrics();
         Answer::Reply(Reply::Stat(metrics.iter().map(|metric| (metric.full_name(), metric.number())).collect()))
@@ -86,6 +99,7 @@ impl Session<'_> {
     pub(super) fn describe(&self, id: &BlockId) -> Answer {
         let held = self.shared.pool.peek(id);
         let entries = held.iter().filter_map(|hold| Some(entry(hold, intact_key(hold)?))).collect();
+        self.note_lease(held.iter().map(Hold::id));
         Answer::Reply(Reply::Keys(Keys { entries, next: None }))
     }
 }

@@ -14,7 +14,7 @@ use crate::embed::seconds;
 use crate::errors::{self, raise};
 use crate::fork::Local;
 use crate::keys::Key;
-use codes::{INVALID_PARAMS, OBJECT_NOT_FOUND, OK};
+use codes::{INVALID_PARAMS, OBJECT_HAS_LEASE, OBJECT_NOT_FOUND, OK};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use registered::{Piece, Registered};
@@ -22,7 +22,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{PoisonError, RwLock};
 use tidepool_client::{
-    Buffers, Client, ClientConfig, GetError, GetInto, NodeName, Parts, Pattern, PutItem, PutOptions,
+    Buffers, Client, ClientConfig, GetError, GetInto, NodeName, Parts, Pattern, PutItem, PutOptions, Removal,
 };
 use tidepool_node::{Node, NodeConfig};
 use tidepool_types::ByteSize;
@@ -106,6 +106,7 @@ impl MooncakeStore {
             deadline,
             local,
             tcp_streams,
+            leases: true,
             ..ClientConfig::default()
         };
         let client = py.detach(|| Client::connect(config)).map_err(|error| errors::connect(&error))?;
@@ -348,19 +349,18 @@ impl MooncakeStore {
         }))
     }
 
-    /// Removes blocks, with one code each.
-    fn _remove(&self, py: Python<'_>, keys: Vec<Key>) -> PyResult<Vec<i64>> {
+    /// Removes blocks, with one code each; leased ones only by force.
+    fn _remove(&self, py: Python<'_>, keys: Vec<Key>, force: bool) -> PyResult<Vec<i64>> {
         let Some(client) = self.client()? else { return Ok(vec![INVALID_PARAMS; keys.len()]) };
-        let code = |key: &Key| match client.remove(key) {
-            Ok(removal) if removal.removed => OK,
-            Ok(_) => OBJECT_NOT_FOUND,
-            Err(_) => codes::of_key(key.as_ref()),
+        let remove = |keys: &[Key]| if force { client.remove_batch(keys) } else { client.remove_unleased(keys) };
+        let one = |key: &Key| {
+            remove(std::slice::from_ref(key))
+                .map_or_else(|_| codes::of_key(key.as_ref()), |found| removal_code(&found[0]))
         };
-        Ok(py.detach(|| match client.remove_batch(&keys) {
-            Ok(removals) => {
-                removals.iter().map(|removal| if removal.removed { OK } else { OBJECT_NOT_FOUND }).collect()
-            }
-            Err(_) => keys.iter().map(code).collect(),
+        Ok(py.detach(|| match remove(&keys) {
+            Ok(removals) => removals.iter().map(removal_code).collect(),
+            // A key that cannot be is not there; the others still get their answer.
+            Err(_) => keys.iter().map(one).collect(),
         }))
     }
 
@@ -401,6 +401,14 @@ fn read_code(answer: Result<Option<usize>, GetError>, key: &Key) -> i64 {
         Ok(Some(bytes)) => bytes as i64,
         Ok(None) => OBJECT_NOT_FOUND,
         Err(error) => codes::of_get(&error, key.as_ref()),
+    }
+}
+
+fn removal_code(removal: &Removal) -> i64 {
+    match removal {
+        Removal { leased: true, .. } => OBJECT_HAS_LEASE,
+        Removal { removed: true, .. } => OK,
+        _ => OBJECT_NOT_FOUND,
     }
 }
 

@@ -112,6 +112,11 @@ impl Pool {
         }
     }
 
+    /// Whether a block is held. Does not count as a use.
+    pub fn contains(&self, id: &BlockId) -> bool {
+        self.lookup(&self.inner.lock(), id).is_some()
+    }
+
     /// Removes a block from sight; its space is free once nobody holds it. False when it is not there.
     pub fn remove(&self, id: &BlockId) -> bool {
         let mut inner = self.inner.lock();

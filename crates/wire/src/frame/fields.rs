@@ -4,8 +4,9 @@ use crate::checksum::Sums;
 use crate::codec::{Codec, Reader};
 use crate::frame::FrameError;
 use crate::message::{
-    Blocks, Get, GetItem, GetOutcome, Hello, Hit, KeyEntry, Keys, List, Pattern, Pull, PullOutcome, Reason, Refusal,
-    Reserve, ReserveItem, ReserveOutcome, Seal, SealItem, SealOutcome, SlotName, Touch, ViewOutcome, Welcome, Write,
+    Blocks, Get, GetItem, GetOutcome, Hello, Hit, Judge, Judgement, KeyEntry, Keys, List, Pattern, Pull, PullOutcome,
+    Reason, Refusal, Reserve, ReserveItem, ReserveOutcome, Seal, SealItem, SealOutcome, SlotName, Touch, ViewOutcome,
+    Welcome, Write,
 };
 use tidepool_types::{BlockId, ClientId, CopyName, Epoch, Generation, InvalidInput, Key, check_block_len, chunk_count};
 
@@ -124,6 +125,13 @@ choice! { ViewOutcome, 1 + SlotName::MIN_LEN + 16;
     }
 }
 record!(Touch { slots: Vec<SlotName>, hits: u64, foreign_hits: u64, bytes: u64, lost_races: u64 });
+
+record!(Judge { remove: bool, ids: Vec<BlockId> });
+choice! { Judgement, 1;
+    0 => Absent,
+    1 => Free,
+    2 => Leased,
+}
 
 choice! { Pattern, 1;
     0 => All,

@@ -3,8 +3,8 @@
 use crate::codec::{Codec, Reader};
 use crate::frame::FrameError;
 use crate::message::{
-    Blocks, Get, Hello, Keys, List, Pattern, Pull, PullOutcome, Refusal, Reply, Request, Reserve, ReserveOutcome, Seal,
-    SealOutcome, SlotName, Touch, ViewOutcome, Welcome, Write,
+    Blocks, Get, Hello, Judge, Judgement, Keys, List, Pattern, Pull, PullOutcome, Refusal, Reply, Request, Reserve,
+    ReserveOutcome, Seal, SealOutcome, SlotName, Touch, ViewOutcome, Welcome, Write,
 };
 use tidepool_types::{BlockId, CopyName};
 
@@ -101,6 +101,9 @@ messages! { Request, RequestKind:
     0x0f => ReportCorrupt(copies: Vec<(BlockId, CopyName)>),
     0x10 => Stat,
     0x11 => Describe(id: BlockId),
+    0x12 => Lease(millis: u32),
+    0x13 => LeaseRing,
+    0x14 => Judge(judge: Judge),
 }
 
 messages! { Reply, ReplyKind:
@@ -118,4 +121,6 @@ messages! { Reply, ReplyKind:
     0x8b => Keys(keys: Keys),
     0x8c => Pulled(outcomes: Vec<PullOutcome>),
     0x8d => Stat(numbers: Vec<(String, u64)>),
+    0x8e => Ring,
+    0x8f => Judged(judgements: Vec<Judgement>),
 }

@@ -82,6 +82,9 @@ pub(crate) fn requests() -> Vec<(&'static str, Request)> {
         ("report_corrupt", Request::ReportCorrupt(vec![(id(5), copy(5))])),
         ("stat", Request::Stat),
         ("describe", Request::Describe(id(6))),
+        ("lease", Request::Lease(10_000)),
+        ("lease_ring", Request::LeaseRing),
+        ("judge", Request::Judge(Judge { remove: true, ids: vec![id(7), id(8)] })),
     ]
 }
 
@@ -122,6 +125,8 @@ pub(crate) fn replies() -> Vec<(&'static str, Reply)> {
         ("keys", Reply::Keys(Keys { entries: vec![entry], next: Some(10) })),
         ("pulled", Reply::Pulled(pulled)),
         ("stat_reply", Reply::Stat(vec![("blocks".into(), 3), ("bytes".into(), 1 << 40)])),
+        ("ring", Reply::Ring),
+        ("judged", Reply::Judged(vec![Judgement::Absent, Judgement::Free, Judgement::Leased])),
     ]
 }
 

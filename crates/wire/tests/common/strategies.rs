@@ -94,6 +94,9 @@ pub(crate) fn request() -> impl Strategy<Value = Request> {
         vec((id(), copy()), ITEMS).prop_map(Request::ReportCorrupt),
         Just(Request::Stat),
         id().prop_map(Request::Describe),
+        any::<u32>().prop_map(Request::Lease),
+        Just(Request::LeaseRing),
+        (any::<bool>(), vec(id(), ITEMS)).prop_map(|(remove, ids)| Request::Judge(Judge { remove, ids })),
     ]
 }
 
@@ -149,6 +152,10 @@ fn pull_outcome() -> impl Strategy<Value = PullOutcome> {
     prop::sample::select(vec![Copied, Held, Missing, NoSpace, Unavailable])
 }
 
+fn judgement() -> impl Strategy<Value = Judgement> {
+    prop::sample::select(vec![Judgement::Absent, Judgement::Free, Judgement::Leased])
+}
+
 fn seal_outcome() -> impl Strategy<Value = SealOutcome> {
     prop_oneof![
         copy().prop_map(SealOutcome::Sealed),
@@ -177,5 +184,7 @@ pub(crate) fn reply() -> impl Strategy<Value = Reply> {
         keys(),
         vec(pull_outcome(), ITEMS).prop_map(Reply::Pulled),
         vec((".{0,20}", any::<u64>()), ITEMS).prop_map(Reply::Stat),
+        Just(Reply::Ring),
+        vec(judgement(), ITEMS).prop_map(Reply::Judged),
     ]
 }

@@ -239,20 +239,20 @@ class MooncakeDistributedStore(MooncakeStore):
     # Removal
 
     def remove(self, key: str, force: bool = False) -> int:
-        return self._remove([key])[0]
+        return self._remove([key], force)[0]
 
     def batch_remove(self, keys: Sequence[str], force: bool = False) -> list[int]:
-        return self._remove(keys)
+        return self._remove(keys, force)
 
     def remove_by_regex(self, regex_pattern: str, force: bool = False) -> int:
-        return self._remove_matching(regex_pattern)
+        return self._remove_matching(regex_pattern, force)
 
     def remove_all(self, force: bool = False) -> int:
-        return self._remove_matching(None)
+        return self._remove_matching(None, force)
 
-    def _remove_matching(self, pattern: str | None) -> int:
+    def _remove_matching(self, pattern: str | None, force: bool) -> int:
         code, keys = self._matching(pattern)
-        return code if code else self._remove(keys).count(0)
+        return code if code else self._remove(keys, force).count(0)
 
     # Replicas and tasks
 
