@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use tidepool_store::{Mapping, ShmTransport};
 use tidepool_transfer::copy::CopyPool;
 use tidepool_transfer::tcp::TcpConfig;
-use tidepool_types::{BlockId, ClientId, Deadline, InvalidInput, Key, TenantSecret};
+use tidepool_types::{BlockId, ClientId, Deadline, InvalidInput, Key, TenantSecret, Version};
 
 /// How often calls that miss a node may have the catalogs asked.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
@@ -35,6 +35,8 @@ pub(crate) struct Core {
     /// Wakes the watcher: there is a new socket to watch, or the client ends.
     pub(crate) watch: Arc<Wake>,
     stop: AtomicBool,
+    /// The highest version that this client has given a block.
+    pub(crate) last_version: Mutex<Version>,
 }
 
 /// A wake-up for a thread that sleeps in `poll`.
@@ -97,6 +99,7 @@ impl Core {
             scout: Bell::default(),
             watch,
             stop: AtomicBool::new(false),
+            last_version: Mutex::new(Version(0)),
             config,
         })
     }

@@ -40,15 +40,15 @@ impl Removal {
 }
 
 /// Who is to remove blocks, each by its place in the batch.
-struct Removers {
-    asked: Vec<(Arc<Peer>, Vec<usize>)>,
+pub(crate) struct Removers {
+    pub(crate) asked: Vec<(Arc<Peer>, Vec<usize>)>,
     /// Nodes that should be asked, and to which there is no way.
     out_of_reach: Vec<(NodeName, Vec<usize>)>,
 }
 
 impl Removers {
     /// Asks everyone about their blocks, all at once. One list of answers each, cut short where no answer came.
-    fn ask<T: Send>(
+    pub(crate) fn ask<T: Send>(
         &self,
         ids: &[BlockId],
         request: impl Fn(Vec<BlockId>) -> Request + Sync,
@@ -113,7 +113,7 @@ impl Client {
         let read = |reply| if let Reply::Judged(judgements) = reply { Some(judgements) } else { None };
         // First a look at all of them: a lease at one holder must keep the others from removing theirs.
         for remove in [false, true] {
-            let judge = |ids| Request::Judge(Judge { remove, ids });
+            let judge = |ids| Request::Judge(Judge { remove, writer: None, ids });
             removers.asked.iter_mut().for_each(|(_, indexes)| indexes.retain(|&index| !removals[index].leased));
             removers.asked.retain(|(_, indexes)| !indexes.is_empty());
             let judgements = removers.ask(&ids, judge, read, deadline);
@@ -123,6 +123,41 @@ impl Client {
             });
         }
         Ok(removals)
+    }
+
+    /// Removes the copies of blocks that this client has put, on one node or everywhere; none that is leased anywhere, and none
+    /// of blocks that others have put. Says of each block whether a copy is gone.
+    pub fn clear_replicas<K: AsRef<[u8]>>(
+        &self,
+        keys: &[K],
+        node: Option<&NodeName>,
+    ) -> Result<Vec<bool>, InvalidInput> {
+        let deadline = self.deadline();
+        let ids = ids_of(self.core(), keys)?;
+        let mut removers = self.removers(&ids, deadline);
+        let mut leased = self.core().catalogs.leased(&ids, deadline);
+        let mut own = vec![false; ids.len()];
+        let read = |reply| if let Reply::Judged(judgements) = reply { Some(judgements) } else { None };
+        let judge = |writer| move |ids| Request::Judge(Judge { remove: false, writer, ids });
+        for writer in [Some(self.id()), None] {
+            let judgements = removers.ask(&ids, judge(writer), read, deadline);
+            for ((_, indexes), judgements) in removers.asked.iter().zip(judgements) {
+                for (&index, judgement) in indexes.iter().zip(judgements) {
+                    leased[index] |= judgement == Judgement::Leased;
+                    own[index] |= writer.is_some() && judgement == Judgement::Free;
+                }
+            }
+        }
+        removers.asked.retain(|(peer, _)| node.is_none_or(|node| peer.key.name == *node));
+        removers.asked.iter_mut().for_each(|(_, indexes)| indexes.retain(|&index| own[index] && !leased[index]));
+        removers.asked.retain(|(_, indexes)| !indexes.is_empty());
+        let read = |reply| if let Reply::Removed(flags) = reply { Some(flags) } else { None };
+        let flags = removers.ask(&ids, Request::Remove, read, deadline);
+        let mut cleared = vec![false; ids.len()];
+        for ((_, indexes), flags) in removers.asked.iter().zip(flags) {
+            indexes.iter().zip(flags).for_each(|(&index, was_there)| cleared[index] |= was_there);
+        }
+        Ok(cleared)
     }
 
     /// Removals of which only is known who cannot be asked.
@@ -137,7 +172,7 @@ impl Client {
 
     /// Who is asked to remove what: this host's nodes everything, others what a catalog says they hold. All nodes are asked
     /// about a block of which no catalog is sure that it has named all holders.
-    fn removers(&self, ids: &[BlockId], deadline: Deadline) -> Removers {
+    pub(crate) fn removers(&self, ids: &[BlockId], deadline: Deadline) -> Removers {
         let core = self.core();
         let Lookup { located, complete, .. } = core.catalogs.lookup(ids, deadline);
         let table = core.peers.table();

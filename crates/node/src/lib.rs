@@ -27,6 +27,7 @@ mod listen;
 mod node;
 mod process;
 mod pull;
+mod pulls;
 mod reservations;
 mod scrub;
 mod session;

@@ -8,6 +8,7 @@ use crate::guests::Guests;
 use crate::leases::NodeLeases;
 use crate::listen::{self, Listeners};
 use crate::process::{Processes, add};
+use crate::pulls::LatePulls;
 use crate::reservations::Reservations;
 use crate::scrub;
 use parking_lot::{Condvar, Mutex};
@@ -79,6 +80,7 @@ pub(crate) struct Shared {
     pub(crate) client: ClientId,
     pub(crate) guests: Arc<Guests>,
     pub(crate) leases: Arc<NodeLeases>,
+    pub(crate) pulls: LatePulls,
 }
 
 /// A mark that a node is stopping, to sleep on.
@@ -157,6 +159,7 @@ impl Node {
             stop: Stop::default(),
             client: ClientId(random()),
             leases: NodeLeases::new(),
+            pulls: LatePulls::default(),
         });
         let mut node = Self { shared, data_address, socket_path, problem, threads: Vec::new() };
         node.spawn("accept-unix", move |shared| listen::accept_unix(&shared, &listeners.unix))?;

@@ -15,8 +15,8 @@ use crate::counters::add;
 use crate::error::PutError;
 use crate::peers::{NodeKey, Peer};
 use std::sync::Arc;
-use tidepool_types::{BlockId, Deadline, NodeName, check_block_len};
-use tidepool_wire::message::{BATCH_KEYS, Pull, PullOutcome, Reply, Request};
+use tidepool_types::{BlockId, Deadline, NodeName, Version, check_block_len};
+use tidepool_wire::message::{BATCH_KEYS, Pin, Pull, PullOutcome, Reply, Request};
 
 /// A block to be stored.
 #[derive(Debug, Clone)]
@@ -41,11 +41,15 @@ pub struct PutOptions {
     pub replicas: u32,
     /// The node to try first.
     pub prefer: Option<NodeName>,
+    /// What keeps the blocks from being evicted, where they are put by this call.
+    pub pin: Pin,
+    /// The group of each block, or nothing at all: blocks of a group are leased together and, on one node, evicted together.
+    pub groups: Vec<String>,
 }
 
 impl Default for PutOptions {
     fn default() -> Self {
-        Self { replicas: 1, prefer: None }
+        Self { replicas: 1, prefer: None, pin: Pin::None, groups: Vec::new() }
     }
 }
 
@@ -74,7 +78,8 @@ impl Client {
     /// Stores many blocks, each with its own result, in the order of `items`.
     pub fn put_batch(&self, items: &[PutItem<'_>], options: &PutOptions) -> Vec<Result<Stored, PutError>> {
         let (core, deadline) = (self.core(), self.deadline());
-        let mut jobs: Vec<Job<'_>> = items.iter().map(|item| Job::new(core, item, options)).collect();
+        let mut jobs: Vec<Job<'_>> =
+            items.iter().enumerate().map(|(index, item)| Job::new(core, item, index, options)).collect();
         held::find(core, &mut jobs, deadline);
         store_all(core, &mut jobs, options.prefer.as_ref(), deadline);
         jobs.into_iter().map(|job| job.result(core, deadline)).collect()
@@ -82,29 +87,37 @@ impl Client {
 }
 
 /// One block on its way in.
-struct Job<'a> {
+pub(crate) struct Job<'a> {
     item: &'a PutItem<'a>,
-    id: BlockId,
+    pub(crate) id: BlockId,
     len: u64,
     /// Copies wanted.
-    wanted: usize,
+    pub(crate) wanted: usize,
+    /// Its version, if it is to take the place of older ones.
+    pub(crate) version: Option<Version>,
+    pin: Pin,
+    group: Option<BlockId>,
     /// Nodes that hold it.
     holders: Vec<NodeKey>,
     /// Whether this call has moved its bytes.
     moved: bool,
     /// Why it is not stored.
-    failure: Option<PutError>,
+    pub(crate) failure: Option<PutError>,
 }
 
 impl<'a> Job<'a> {
-    fn new(core: &Core, item: &'a PutItem<'a>, options: &PutOptions) -> Self {
+    /// The block that is number `index` of its batch.
+    pub(crate) fn new(core: &Core, item: &'a PutItem<'a>, index: usize, options: &PutOptions) -> Self {
         let len = item.data.total();
         let checked = check_block_len(len).and_then(|()| core.id_of(item.key));
         let (id, wanted, failure) = match checked {
             Ok(id) => (id, options.replicas.max(1) as usize, None),
             Err(error) => (BlockId::from_bytes([0; BlockId::LEN]), 0, Some(error.into())),
         };
-        Self { item, id, len, wanted, holders: Vec::new(), moved: false, failure }
+        // A group's name need not be a key: one that cannot be is no group.
+        let group = options.groups.get(index).and_then(|group| core.id_of(group.as_bytes()).ok());
+        let (pin, holders) = (options.pin, Vec::new());
+        Self { item, id, len, wanted, version: None, pin, group, holders, moved: false, failure }
     }
 
     fn lacks_copies(&self) -> bool {
@@ -116,7 +129,7 @@ impl<'a> Job<'a> {
         self.moved || self.holders.is_empty()
     }
 
-    fn result(self, core: &Core, deadline: Deadline) -> Result<Stored, PutError> {
+    pub(crate) fn result(self, core: &Core, deadline: Deadline) -> Result<Stored, PutError> {
         if self.holders.is_empty() {
             add(&core.counters.puts_failed, 1);
             let out_of_time = || if deadline.has_passed() { PutError::Timeout } else { PutError::NoNode };
@@ -130,7 +143,7 @@ impl<'a> Job<'a> {
 }
 
 /// Finds a place for every block that lacks copies.
-fn store_all(core: &Core, jobs: &mut [Job<'_>], prefer: Option<&NodeName>, deadline: Deadline) {
+pub(crate) fn store_all(core: &Core, jobs: &mut [Job<'_>], prefer: Option<&NodeName>, deadline: Deadline) {
     let Some(first) = jobs.iter().find(|job| job.lacks_copies()) else { return };
     // The whole batch goes by one order: blocks of one prefix are read together and are best kept together.
     let candidates = candidates::find(core, prefer, first.wanted, first.id, deadline);

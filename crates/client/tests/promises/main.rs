@@ -16,4 +16,5 @@ mod no_space;
 mod replicas;
 mod round_trips;
 mod short_deadlines;
+mod upserts;
 mod view_outlives_eviction;

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidepool_transfer::conn::{ConnError, Connection, Incoming};
 use tidepool_types::{ClientId, Deadline};
-use tidepool_wire::message::{Hello, Reason, Reply, Request, SlotName, Welcome};
+use tidepool_wire::message::{Hello, Reason, Reply, Request, ReserveAs, SlotName, Terms, Welcome};
 
 /// How long a client may take to say hello.
 const HELLO_BUDGET: Duration = Duration::from_secs(5);
@@ -164,7 +164,8 @@ impl<'a> Session<'a> {
     fn dispatch(&mut self, number: u64, request: Request, payload_len: u64) -> Result<Answer, ConnError> {
         Ok(match request {
             Request::Hello(_) => Answer::Refuse(Reason::Invalid, "a connection says hello once".to_owned()),
-            Request::Reserve(reserve) => self.reserve(&reserve),
+            Request::Reserve(reserve) => self.reserve(&reserve, &Terms::default()),
+            Request::ReserveAs(ReserveAs { terms, reserve }) => self.reserve(&reserve, &terms),
             Request::Write(write) => self.write(&write, payload_len)?,
             Request::Seal(seal) => self.seal(&seal),
             Request::Abort(slots) => self.abort(&slots),
@@ -188,6 +189,8 @@ impl<'a> Session<'a> {
             }
             Request::LeaseRing => self.open_ring(number)?,
             Request::Judge(judge) => self.judge(&judge),
+            Request::Supersede(items) => self.supersede(&items),
+            Request::Offer(offer) => self.offer(offer),
         })
     }
 

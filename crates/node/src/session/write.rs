@@ -4,32 +4,37 @@ use super::{Answer, FRAME_BUDGET, Session};
 use crate::process::add;
 use crate::reservations::Open;
 use std::time::Duration;
-use tidepool_store::{NoRoom, Sealed};
+use tidepool_store::{BlockTerms, NoRoom, Sealed};
 use tidepool_transfer::conn::ConnError;
 use tidepool_transfer::ops::Region;
 use tidepool_transfer::tcp::serve::recv_write;
 use tidepool_types::{BlockId, Deadline, Key, TenantSecret};
 use tidepool_wire::checksum::BlockChecksum;
 use tidepool_wire::message::{
-    Reason, Reply, Reserve, ReserveItem, ReserveOutcome, Seal, SealItem, SealOutcome, SlotName, Write,
+    Reason, Reply, Reserve, ReserveItem, ReserveOutcome, Seal, SealItem, SealOutcome, SlotName, Terms, Write,
 };
 
 impl Session<'_> {
-    pub(super) fn reserve(&mut self, reserve: &Reserve) -> Answer {
+    pub(super) fn reserve(&mut self, reserve: &Reserve, terms: &Terms) -> Answer {
+        if !terms.groups.is_empty() && terms.groups.len() != reserve.items.len() {
+            return Answer::Refuse(Reason::Invalid, "groups: there is one for each block, or none at all".to_owned());
+        }
         if reserve.mapped && self.process.is_none() {
             let message = "mapped writes need a Unix socket and a process that the node can watch";
             return Answer::Refuse(Reason::NotHere, message.to_owned());
         }
         let deadline = Deadline::after(Duration::from_millis(reserve.wait_millis.into()));
         let mut taken = false;
-        let mut one = |item: &ReserveItem| {
+        let mut one = |(index, item): (usize, &ReserveItem)| {
+            let group = terms.groups.get(index).copied().flatten();
+            let terms = BlockTerms { version: terms.version, pin: terms.pin, group };
             // A batch waits for space only while it has none itself: what it already took may be what is in the way.
             let deadline = if taken { Deadline::after(Duration::ZERO) } else { deadline };
-            let outcome = self.reserve_one(item, reserve.mapped, deadline);
+            let outcome = self.reserve_one(item, terms, reserve.mapped, deadline);
             taken |= matches!(outcome, Ok(ReserveOutcome::Taken { .. }));
             outcome
         };
-        let outcomes: Result<Vec<_>, String> = reserve.items.iter().map(&mut one).collect();
+        let outcomes: Result<Vec<_>, String> = reserve.items.iter().enumerate().map(&mut one).collect();
         match outcomes {
             Ok(outcomes) => {
                 // "Held" answers the put: like any answered put it must be known to the catalogs.
@@ -42,19 +47,27 @@ impl Session<'_> {
         }
     }
 
-    fn reserve_one(&mut self, item: &ReserveItem, mapped: bool, until: Deadline) -> Result<ReserveOutcome, String> {
+    fn reserve_one(
+        &mut self,
+        item: &ReserveItem,
+        terms: BlockTerms,
+        mapped: bool,
+        until: Deadline,
+    ) -> Result<ReserveOutcome, String> {
         let key = Key::new(&item.key).map_err(|error| error.to_string())?;
         tidepool_types::check_block_len(item.len).map_err(|error| error.to_string())?;
         let id = BlockId::derive(&TenantSecret::DEFAULT, key);
-        if let [Some((copy, _))] = self.shared.pool.confirm(&[id])[..] {
-            return Ok(ReserveOutcome::Held(copy));
+        // A version takes the place of what is held, which its seal decides.
+        if let (None, [Some((copy, _))]) = (terms.version, &self.shared.pool.confirm(&[id])[..]) {
+            return Ok(ReserveOutcome::Held(*copy));
         }
         let limit = self.shared.config.quarantine_limit.0;
         if mapped && self.process.as_ref().is_none_or(|process| process.late_bytes() + item.len > limit.max(item.len)) {
             return Ok(ReserveOutcome::UseSocket);
         }
         let is_wanted = || !self.shared.stop.is_set() && !self.connection.socket().has_hung_up();
-        Ok(match self.shared.pool.reserve(key, id, item.len, self.client, until, &is_wanted) {
+        let reserved = self.shared.pool.reserve(key, id, item.len, self.client, until, &is_wanted);
+        Ok(match reserved.and_then(|reservation| reservation.with_terms(terms)) {
             Ok(reservation) => {
                 let offset = reservation.offset();
                 let slot = self.shared.reservations.add(Open::new(reservation, self.client, mapped));
@@ -116,6 +129,7 @@ impl Session<'_> {
                 SealOutcome::Sealed(copy)
             }
             Ok(Sealed::Held(copy)) => SealOutcome::Held(copy),
+            Ok(Sealed::Void) => SealOutcome::Unknown,
             Err(_) => SealOutcome::Corrupt,
         }
     }

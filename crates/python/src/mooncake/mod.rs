@@ -415,7 +415,7 @@ fn removal_code(removal: &Removal) -> i64 {
 fn options(replicas: u32, prefer: Option<&str>) -> PutOptions {
     // A segment that cannot be a node's name is nobody's, and so prefers nobody.
     let prefer = prefer.filter(|name| !name.is_empty()).and_then(|name| NodeName::new(name).ok());
-    PutOptions { replicas: replicas.max(1), prefer }
+    PutOptions { replicas: replicas.max(1), prefer, ..PutOptions::default() }
 }
 
 /// Addresses and sizes, pair by pair; `None` when they do not pair.

@@ -120,17 +120,22 @@ impl Pool {
     /// Removes a block from sight; its space is free once nobody holds it. False when it is not there.
     pub fn remove(&self, id: &BlockId) -> bool {
         let mut inner = self.inner.lock();
+        inner.void_incoming(id);
         let Some((slot, _)) = self.lookup(&inner, id) else { return false };
+        self.remove_slot(&mut inner, slot);
+        true
+    }
+
+    pub(super) fn remove_slot(&self, inner: &mut Inner, slot: u32) {
         inner.stats.removed_total += 1;
         self.changed.notify_all();
         if inner.slots[slot as usize].holds == 0 {
-            self.withdraw(&mut inner, slot, State::Free);
-            let _ = self.release(&mut inner, slot);
+            self.withdraw(inner, slot, State::Free);
+            let _ = self.release(inner, slot);
         } else {
-            self.withdraw(&mut inner, slot, State::Withdrawn);
+            self.withdraw(inner, slot, State::Withdrawn);
             inner.slots[slot as usize].state = SlotState::Withdrawn;
         }
-        true
     }
 
     /// Verifies a copy that somebody doubts. A damaged one is out of sight, counted and never used again.
