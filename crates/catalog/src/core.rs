@@ -8,6 +8,7 @@ use crate::metrics::{self, Counters};
 use parking_lot::Mutex;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use tidepool_policy::Leases;
 use tidepool_types::{BlockId, Metric, Value};
@@ -26,6 +27,8 @@ pub(crate) struct Core {
     pub(crate) lease: Duration,
     /// Short sections: noting a batch, looking through the table.
     leases: Mutex<Leases>,
+    /// Whether the catalog stops, and answers nothing any more.
+    pub(crate) stopping: AtomicBool,
 }
 
 impl Core {
@@ -33,8 +36,15 @@ impl Core {
         let index = Arc::new(Index::default());
         let directory = Directory::new(config.clone(), index.clone());
         let incarnation = RandomState::new().hash_one(0);
-        let leases = Mutex::new(Leases::new(MOST_LEASES));
-        Self { index, directory, counters: Counters::default(), incarnation, lease: config.lease, leases }
+        Self {
+            index,
+            directory,
+            counters: Counters::default(),
+            incarnation,
+            stopping: AtomicBool::new(false),
+            lease: config.lease,
+            leases: Mutex::new(Leases::new(MOST_LEASES)),
+        }
     }
 
     /// Runs one read of the index against one view of the members, and says whether the answer is complete: it is only if

@@ -9,6 +9,7 @@ use crate::sweeper;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use thiserror::Error;
 use tidepool_types::Metric;
@@ -17,6 +18,8 @@ use tidepool_wire::catalog::{CONNECTION_WINDOW, MAX_FRAME_LEN, MAX_MESSAGE_LEN, 
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
+use tonic::Status;
+use tonic::service::interceptor::InterceptedService;
 
 /// Why a catalog did not start.
 #[derive(Debug, Error)]
@@ -40,8 +43,9 @@ pub enum StartError {
 /// How often node states are brought up to date.
 const TICK: Duration = Duration::from_millis(20);
 
-/// How long calls under way may take when the catalog stops.
-const GRACE: Duration = Duration::from_secs(1);
+/// How long calls under way may take when the catalog stops. Most take a millisecond; clients that keep an idle
+/// connection without looking at it take no notice of its end, and are not waited for any longer.
+const GRACE: Duration = Duration::from_millis(200);
 
 /// Calls that one connection may have under way.
 const CALLS_PER_CONNECTION: u32 = 256;
@@ -122,6 +126,7 @@ impl Server {
 
     fn stop(&mut self) {
         let Some(Running { runtime, stop, mut tasks }) = self.running.take() else { return };
+        self.core.stopping.store(true, Ordering::Release);
         let _ = stop.send(());
         self.core.directory.end_all();
         runtime.block_on(async {
@@ -141,9 +146,15 @@ impl Drop for Server {
 }
 
 async fn serve(core: Arc<Core>, incoming: Incoming, stopped: oneshot::Receiver<()>) {
-    let service = CatalogServer::new(Service(core))
+    let service = CatalogServer::new(Service(core.clone()))
         .max_decoding_message_size(MAX_MESSAGE_LEN)
         .max_encoding_message_size(MAX_MESSAGE_LEN);
+    // A catalog that stops has ended its streams: what it would say of nodes is no longer true.
+    let serves = move |request| match core.stopping.load(Ordering::Acquire) {
+        true => Err(Status::unavailable("the catalog is stopping")),
+        false => Ok(request),
+    };
+    let service = InterceptedService::new(service, serves);
     let server = tonic::transport::Server::builder()
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)

@@ -150,6 +150,19 @@ impl Core {
         Ok(BlockId::derive(&TenantSecret::DEFAULT, Key::new(key)?))
     }
 
+    /// The ids that `keys` have in the pool, in order.
+    pub(crate) fn ids_of<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<BlockId>, InvalidInput> {
+        BlockId::derive_all(&TenantSecret::DEFAULT, keys)
+    }
+
+    /// The id of each of `keys`, in order, or why it is no key.
+    pub(crate) fn id_of_each(&self, keys: &[&[u8]]) -> Vec<Result<BlockId, InvalidInput>> {
+        match self.ids_of(keys) {
+            Ok(ids) => ids.into_iter().map(Ok).collect(),
+            Err(_) => keys.iter().map(|key| self.id_of(key)).collect(),
+        }
+    }
+
     /// A transport over a mapped node; making one costs next to nothing.
     pub(crate) fn shm(&self, mapping: &Arc<Mapping>) -> ShmTransport {
         ShmTransport::new(Arc::clone(mapping), Arc::clone(&self.copies), self.config.verify == Verify::Always)

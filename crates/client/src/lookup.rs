@@ -4,7 +4,6 @@
 
 use crate::catalogs::Located;
 use crate::client::Client;
-use crate::core::Core;
 use crate::peers::Table;
 use std::collections::HashMap;
 use std::time::Duration;
@@ -54,7 +53,7 @@ impl Client {
     /// Which of `keys` the pool holds, in order. What cannot be found out before the deadline counts as not held.
     pub fn exists<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<bool>, InvalidInput> {
         let (core, deadline) = (self.core(), self.deadline());
-        let ids = ids_of(core, keys)?;
+        let ids = core.ids_of(keys)?;
         let table = core.peers.table();
         if table.locals.is_empty() {
             return Ok(core.catalogs.exists(&ids, core.lease().is_some(), deadline).found);
@@ -80,7 +79,7 @@ impl Client {
     /// For each chain of keys, the longest run from its start that the pool can serve, and where it is.
     pub fn match_prefix<C: AsRef<[K]>, K: AsRef<[u8]>>(&self, chains: &[C]) -> Result<Matches, InvalidInput> {
         let (core, deadline) = (self.core(), self.deadline());
-        let ids = chains.iter().map(|chain| ids_of(core, chain.as_ref())).collect::<Result<Vec<_>, _>>()?;
+        let ids = chains.iter().map(|chain| core.ids_of(chain.as_ref())).collect::<Result<Vec<_>, _>>()?;
         let table = core.peers.table();
         let mut found: Vec<ChainMatch> = ids.iter().map(|chain| local_run(&table, chain)).collect();
         let mut nodes: Vec<NodeName> = table.locals.iter().map(|peer| peer.key.name.clone()).collect();
@@ -97,10 +96,6 @@ impl Client {
         let shortest = found.iter().map(ChainMatch::run).min().unwrap_or(0);
         Ok(Matches { chains: found, shortest, nodes, complete })
     }
-}
-
-pub(crate) fn ids_of<K: AsRef<[u8]>>(core: &Core, keys: &[K]) -> Result<Vec<BlockId>, InvalidInput> {
-    keys.iter().map(|key| core.id_of(key.as_ref())).collect()
 }
 
 /// Asks for the cache lines that looking for `ids` will need, so that the waits for them overlap.

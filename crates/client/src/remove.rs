@@ -4,7 +4,6 @@ use crate::catalogs::{Located, Lookup};
 use crate::client::Client;
 use crate::error::NodeError;
 use crate::fan_out::{at_once, fan_out};
-use crate::lookup::ids_of;
 use crate::peers::Peer;
 use std::sync::Arc;
 use tidepool_types::{BlockId, Deadline, InvalidInput, NodeName};
@@ -90,7 +89,7 @@ impl Client {
     /// Removes many blocks, with one result each, in the order of `keys`.
     pub fn remove_batch<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Removal>, InvalidInput> {
         let deadline = self.deadline();
-        let ids = ids_of(self.core(), keys)?;
+        let ids = self.core().ids_of(keys)?;
         let removers = self.removers(&ids, deadline);
         let read = |reply| if let Reply::Removed(flags) = reply { Some(flags) } else { None };
         let flags = removers.ask(&ids, Request::Remove, read, deadline);
@@ -105,7 +104,7 @@ impl Client {
     /// [leases]: crate::ClientConfig::leases
     pub fn remove_unleased<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Removal>, InvalidInput> {
         let deadline = self.deadline();
-        let ids = ids_of(self.core(), keys)?;
+        let ids = self.core().ids_of(keys)?;
         let mut removers = self.removers(&ids, deadline);
         let mut removals = self.unanswered(&removers, ids.len());
         let leased = self.core().catalogs.leased(&ids, deadline);
@@ -133,7 +132,7 @@ impl Client {
         node: Option<&NodeName>,
     ) -> Result<Vec<bool>, InvalidInput> {
         let deadline = self.deadline();
-        let ids = ids_of(self.core(), keys)?;
+        let ids = self.core().ids_of(keys)?;
         let mut removers = self.removers(&ids, deadline);
         let mut leased = self.core().catalogs.leased(&ids, deadline);
         let mut own = vec![false; ids.len()];

@@ -8,7 +8,7 @@
 use crate::client::Client;
 use crate::core::Core;
 use crate::error::PutError;
-use crate::put::{Job, PutItem, PutOptions, Stored, store_all};
+use crate::put::{PutItem, PutOptions, Stored, jobs_of, store_all};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -31,8 +31,7 @@ impl Client {
     /// copies as it had before. When one cannot be stored, the version before it is gone all the same.
     pub fn upsert_batch(&self, items: &[PutItem<'_>], options: &PutOptions) -> Vec<Result<Stored, PutError>> {
         let (core, deadline) = (self.core(), self.deadline());
-        let mut jobs: Vec<Job<'_>> =
-            items.iter().enumerate().map(|(index, item)| Job::new(core, item, index, options)).collect();
+        let mut jobs = jobs_of(core, items, options);
         let sound: Vec<usize> = (0..jobs.len()).filter(|&index| jobs[index].failure.is_none()).collect();
         let ids: Vec<BlockId> = sound.iter().map(|&index| jobs[index].id).collect();
         let (version, removed) = self.make_way(&ids, deadline);

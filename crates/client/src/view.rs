@@ -84,14 +84,15 @@ impl Client {
     /// Views of many blocks, in the order of `keys`. What cannot be borrowed is fetched together.
     pub fn view_batch<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<Result<Option<View>, GetError>> {
         let (core, deadline) = (self.core(), self.deadline());
-        let ids: Vec<Result<BlockId, _>> = keys.iter().map(|key| core.id_of(key.as_ref())).collect();
+        let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
+        let ids = core.id_of_each(&keys);
         let mut views: Vec<Option<View>> = keys.iter().map(|_| None).collect();
         for peer in &core.peers.table().locals {
             borrow_from(peer, &ids, &mut views, deadline);
         }
         let borrowed = views.iter().flatten().count() as u64;
         add(&core.counters.views_borrowed, borrowed);
-        let rest = views.iter().zip(keys).filter(|(view, _)| view.is_none()).map(|(_, key)| key.as_ref());
+        let rest = views.iter().zip(keys).filter(|(view, _)| view.is_none()).map(|(_, key)| key);
         let rest: Vec<&[u8]> = rest.collect();
         // Keys that cannot be are among them, and come back as errors.
         let mut copies = self.until(deadline).get_batch(&rest).into_iter();

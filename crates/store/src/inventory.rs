@@ -41,6 +41,11 @@ pub trait Inventory: Send + Sync {
     /// Appends what is held in the page at `cursor` (zero is the first), looking at no more than `max` slots.
     fn page(&self, cursor: u64, max: usize, out: &mut Vec<(BlockId, Tier)>) -> PageEnd;
 
-    /// Waits until there is a change past `after`, or for `timeout`; returns the latest number.
+    /// Waits until there is a change past `after`, or for `timeout`; returns the latest number. May sleep on through changes
+    /// until the next [`Inventory::wake`].
     fn wait(&self, after: u64, timeout: Duration) -> u64;
+
+    /// Wakes those who wait for changes: a batch of them is complete. To be woken by each change would make every block of
+    /// a batch a message of its own.
+    fn wake(&self);
 }

@@ -51,6 +51,12 @@ impl<'a> Key<'a> {
     }
 }
 
+impl AsRef<[u8]> for Key<'_> {
+    fn as_ref(&self) -> &[u8] {
+        self.0
+    }
+}
+
 /// Checks that a block may have `len` bytes.
 pub fn check_block_len(len: u64) -> Result<(), InvalidInput> {
     match len {

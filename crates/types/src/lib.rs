@@ -11,7 +11,7 @@
 //! assert_eq!(id, BlockId::derive(&TenantSecret::DEFAULT, key));
 //! # Ok::<(), tidepool_types::InvalidInput>(())
 //! ```
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod deadline;
 mod id;

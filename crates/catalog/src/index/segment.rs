@@ -210,7 +210,9 @@ impl Segment {
         }
         *self.at_mut(gap) = Entry::EMPTY;
         self.len -= 1;
-        if let Some(chunks) = self.shrunk() {
+        // The last chunk stays until a sweep: a catalog that is filled, emptied and filled again would otherwise give back
+        // and take anew a chunk for almost every id.
+        if let Some(chunks) = self.shrunk().filter(|chunks| *chunks > 0) {
             self.rebuild(chunks);
         }
     }

@@ -2,7 +2,6 @@
 
 use super::answers::{Located, Member};
 use super::peer::{Peer, Standing};
-use super::wait::wait_for;
 use super::{CatalogStat, Catalogs, Exists, Lookup, Members, Prefixes, StatAnswer};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -42,7 +41,7 @@ impl Catalogs {
             if within.is_zero() {
                 break;
             }
-            let Some(reply) = wait_for(runtime, peer.call(within, &call)) else { continue };
+            let Some(reply) = peer.ask(runtime, within, &call) else { continue };
             let Some((answer, complete)) = read(reply) else {
                 tracing::warn!(catalog = peer.address, "catalog gave an answer that contradicts itself");
                 continue;
@@ -106,7 +105,7 @@ impl Catalogs {
         all
     }
 
-    /// Asks every catalog that answers, all at once: a lease is noted where its question was asked.
+    /// Asks every catalog that answers: a lease is noted where its question was asked.
     pub(super) fn ask_leased(&self, ids: &[BlockId], deadline: Deadline) -> Vec<bool> {
         let mut all = Vec::with_capacity(ids.len());
         for part in ids.chunks(MAX_IDS) {
@@ -125,22 +124,13 @@ impl Catalogs {
     }
 
     /// The answers of all catalogs that answer.
-    fn ask_all<T: Send + 'static, F>(&self, deadline: Deadline, call: impl Fn(CatalogClient<Channel>) -> F) -> Vec<T>
+    fn ask_all<T, F>(&self, deadline: Deadline, call: impl Fn(CatalogClient<Channel>) -> F) -> Vec<T>
     where
-        F: Future<Output = Result<Response<T>, Status>> + Send + 'static,
+        F: Future<Output = Result<Response<T>, Status>>,
     {
         let Some(runtime) = &self.runtime else { return Vec::new() };
-        let within = deadline.remaining().min(self.config.attempt);
-        let asked: Vec<_> = self
-            .order()
-            .into_iter()
-            .map(|peer| {
-                let answer = peer.ask(&call);
-                runtime.spawn(async move { peer.settled(within, answer).await })
-            })
-            .collect();
-        let answers = asked.into_iter().map(|answer| wait_for(runtime, async { answer.await.ok().flatten() }));
-        answers.flatten().collect()
+        let ask = |peer: Arc<Peer>| peer.ask(runtime, deadline.remaining().min(self.config.attempt), &call);
+        self.order().into_iter().filter_map(ask).collect()
     }
 
     pub(super) fn ask_prefixes(&self, chains: &[&[BlockId]], deadline: Deadline) -> Prefixes {
@@ -188,8 +178,8 @@ impl Catalogs {
         let Some(runtime) = &self.runtime else { return Vec::new() };
         let ask = |peer: &Arc<Peer>| {
             let within = deadline.remaining().min(self.config.attempt);
-            let reply = peer.call(within, |mut client| async move { client.stat(StatRequest {}).await });
-            let answer = wait_for(runtime, reply).map(|reply| StatAnswer {
+            let reply = peer.ask(runtime, within, |mut client| async move { client.stat(StatRequest {}).await });
+            let answer = reply.map(|reply| StatAnswer {
                 complete: reply.complete,
                 incarnation: reply.incarnation,
                 numbers: reply.numbers.into_iter().map(|number| (number.name, number.value)).collect(),

@@ -6,6 +6,7 @@
 
 mod answers;
 mod ask;
+mod line;
 mod peer;
 #[cfg(test)]
 mod tests;

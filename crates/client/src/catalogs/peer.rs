@@ -1,12 +1,15 @@
 //! One catalog as a client knows it: its channel, and whether it is worth asking.
 
 use super::CatalogsConfig;
+use super::line::Line;
+use super::wait::wait_for;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tidepool_wire::catalog as wire;
 use tidepool_wire::catalog::catalog_client::CatalogClient;
-use tokio::runtime::Handle;
+use tokio::runtime::{Handle, Runtime};
+use tokio::time::error::Elapsed;
 use tonic::transport::Channel;
 use tonic::{Code, Response, Status};
 
@@ -29,6 +32,7 @@ const DOWN: u8 = 2;
 pub(super) struct Peer {
     pub(super) address: String,
     client: CatalogClient<Channel>,
+    line: Line,
     standing: AtomicU8,
     failures: AtomicU64,
     /// Whether a caller that had little time got no answer, and it is being found out whether others would.
@@ -43,6 +47,7 @@ impl Peer {
         Ok(Self {
             address: address.to_owned(),
             client: wire::client(channel),
+            line: Line::new(address, config.attempt),
             standing: AtomicU8::new(GOOD),
             failures: AtomicU64::new(0),
             doubted: AtomicBool::new(false),
@@ -68,48 +73,45 @@ impl Peer {
         self.standing.store(if complete { GOOD } else { INCOMPLETE }, Ordering::Release);
     }
 
-    /// One call, which takes `within` at most. `None` when it brought no answer; the catalog is then skipped until it
-    /// answers a probe. A caller with less time than an attempt takes cannot tell: then a probe decides.
-    pub(super) async fn call<T, F>(
+    /// Asks, for `within` at most, and blocks this thread meanwhile. `None` when that brought no answer; the catalog is then
+    /// skipped until it answers a probe. A caller with less time than an attempt takes cannot tell: then a probe decides.
+    pub(super) fn ask<T, F>(
         self: &Arc<Self>,
+        runtime: &Runtime,
         within: Duration,
-        call: impl FnOnce(CatalogClient<Channel>) -> F,
+        call: impl Fn(CatalogClient<Channel>) -> F,
     ) -> Option<T>
     where
         F: Future<Output = Result<Response<T>, Status>>,
     {
-        self.settled(within, self.ask(call)).await
-    }
-
-    /// A call that has not been sent yet.
-    pub(super) fn ask<F>(&self, call: impl FnOnce(CatalogClient<Channel>) -> F) -> F {
-        call(self.client.clone())
-    }
-
-    /// As [`Peer::call`], of a call that is made already.
-    pub(super) async fn settled<T>(
-        self: &Arc<Self>,
-        within: Duration,
-        answer: impl Future<Output = Result<Response<T>, Status>>,
-    ) -> Option<T> {
-        let outcome = match tokio::time::timeout(within, answer).await {
-            Ok(outcome) => outcome,
-            Err(_) if within < self.config.attempt => {
-                self.doubt();
-                return None;
-            }
-            Err(_) => Err(Status::deadline_exceeded("no answer in time")),
-        };
-        match outcome {
-            Ok(response) => Some(response.into_inner()),
-            Err(status) => {
-                // The catalog is there and dislikes the request: asking it again would not help, skipping it neither.
-                if status.code() != Code::InvalidArgument {
-                    self.suspend(&status);
-                }
-                None
-            }
+        let started = Instant::now();
+        let is_sound = |outcome: &Result<Result<Response<T>, Status>, Elapsed>| matches!(outcome, Ok(answer) if answer.as_ref().err().is_none_or(is_dislike));
+        let mut outcome = self.line.drive(within, &call, is_sound);
+        // An error over the line may be the line's.
+        if outcome.as_ref().is_none_or(|outcome| matches!(outcome, Ok(Err(status)) if !is_dislike(status))) {
+            let rest = within.saturating_sub(started.elapsed());
+            let asked = async { tokio::time::timeout(rest, call(self.client.clone())).await };
+            outcome = Some(wait_for(runtime, asked));
         }
+        let _inside = runtime.enter();
+        self.judge(outcome?, within)
+    }
+
+    /// The answer, or what its absence says about the catalog.
+    fn judge<T>(
+        self: &Arc<Self>,
+        outcome: Result<Result<Response<T>, Status>, Elapsed>,
+        within: Duration,
+    ) -> Option<T> {
+        match outcome {
+            Ok(Ok(response)) => return Some(response.into_inner()),
+            // The catalog is there and dislikes the request: asking it again would not help, skipping it neither.
+            Ok(Err(status)) if is_dislike(&status) => {}
+            Ok(Err(status)) => self.suspend(&status),
+            Err(_) if within < self.config.attempt => self.doubt(),
+            Err(_) => self.suspend(&Status::deadline_exceeded("no answer in time")),
+        }
+        None
     }
 
     /// Skips the catalog from now on, and probes it until it answers.
@@ -154,4 +156,8 @@ impl Peer {
             Err(_) => Err(Status::deadline_exceeded("no answer in time")),
         }
     }
+}
+
+fn is_dislike(status: &Status) -> bool {
+    status.code() == Code::InvalidArgument
 }

@@ -11,7 +11,7 @@ use crate::core::Core;
 use crate::error::GetError;
 use read::{Delivered, Read};
 use std::ops::Range;
-use tidepool_types::Deadline;
+use tidepool_types::{BlockId, Deadline, InvalidInput};
 
 /// One block, or a range of it, and the buffers that it goes to.
 #[derive(Debug)]
@@ -71,20 +71,20 @@ impl Client {
 
     /// Many blocks, each with its own answer, in the order of `keys`.
     pub fn get_batch<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<Result<Option<Vec<u8>>, GetError>> {
-        let core = self.core();
-        let read = |key: &K| Ok(Read::whole(core.id_of(key.as_ref())?, None));
-        let answers = self.fetch(keys.iter().map(read));
+        let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
+        let ids = self.core().id_of_each(&keys);
+        let answers = self.fetch(ids.into_iter().map(|id| Ok(Read::whole(id?, None))));
         answers.map(|answer| Ok(answer?.map(Delivered::into_bytes))).collect()
     }
 
     /// Many blocks or ranges, each into buffers of its own, with one answer each: the bytes delivered, or `None`.
     pub fn get_batch_into(&self, items: &mut [GetInto<'_>]) -> Vec<Result<Option<usize>, GetError>> {
-        let core = self.core();
-        let read = |item: &mut GetInto<'_>| {
-            let id = core.id_of(item.key)?;
-            Ok(Read::whole(id, Some(item.into.regions())).part(item.range.as_ref()))
+        let keys: Vec<&[u8]> = items.iter().map(|item| item.key).collect();
+        let ids = self.core().id_of_each(&keys);
+        let read = |(item, id): (&mut GetInto<'_>, Result<BlockId, InvalidInput>)| {
+            Ok(Read::whole(id?, Some(item.into.regions())).part(item.range.as_ref()))
         };
-        let answers = self.fetch(items.iter_mut().map(read));
+        let answers = self.fetch(items.iter_mut().zip(ids).map(read));
         answers.map(|answer| Ok(answer?.map(Delivered::len))).collect()
     }
 

@@ -94,6 +94,9 @@ pub(crate) struct Peer {
     abandoned: AtomicU32,
 }
 
+/// A request that has been sent and waits for its reply.
+pub(crate) struct Asked(u64);
+
 impl Peer {
     fn new(key: NodeKey, reach: Reach, context: &Arc<Context>) -> Self {
         Self {
@@ -321,21 +324,42 @@ impl Peer {
         payload: &[IoSlice<'_>],
         until: Deadline,
     ) -> Result<Reply, ConnError> {
-        let answered =
-            connection.send(request, payload, until).and_then(|number| self.answer(connection, number, until));
-        match answered {
+        let asked = self.ask(connection, request, payload, until)?;
+        self.answer(connection, asked, until)
+    }
+
+    /// The first half of an exchange: sends the request. Its reply must be read before the next request is sent.
+    pub(crate) fn ask(
+        &self,
+        connection: &mut Connection,
+        request: &Request,
+        payload: &[IoSlice<'_>],
+        until: Deadline,
+    ) -> Result<Asked, ConnError> {
+        let sent = connection.send(request, payload, until).map(Asked);
+        sent.inspect_err(|error| self.give_up(connection, error))
+    }
+
+    /// The second half of an exchange: waits for the reply.
+    pub(crate) fn answer(
+        &self,
+        connection: &mut Connection,
+        asked: Asked,
+        until: Deadline,
+    ) -> Result<Reply, ConnError> {
+        match self.receive(connection, asked, until) {
             Ok(Reply::Refused(refusal)) => Err(ConnError::Refused(refusal)),
-            Ok(reply) => Ok(reply),
-            Err(error) => {
-                // Without its reply the request would answer the next one.
-                connection.socket().close();
-                self.note(&error);
-                Err(error)
-            }
+            answered => answered.inspect_err(|error| self.give_up(connection, error)),
         }
     }
 
-    fn answer(&self, connection: &mut Connection, number: u64, until: Deadline) -> Result<Reply, ConnError> {
+    /// Without its reply a request would answer the next one.
+    fn give_up(&self, connection: &Connection, error: &ConnError) {
+        connection.socket().close();
+        self.note(error);
+    }
+
+    fn receive(&self, connection: &mut Connection, Asked(number): Asked, until: Deadline) -> Result<Reply, ConnError> {
         loop {
             match connection.recv(until.capped(SILENCE)) {
                 Ok((answered, reply)) if answered == number => return Ok(reply),

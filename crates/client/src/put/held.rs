@@ -4,7 +4,7 @@ use super::Job;
 use crate::catalogs::Located;
 use crate::core::Core;
 use crate::fan_out::at_once;
-use crate::peers::{NodeKey, Peer, Table};
+use crate::peers::{NodeKey, Peer};
 use std::sync::Arc;
 use std::time::Duration;
 use tidepool_types::{BlockId, CopyName, Deadline};
@@ -13,10 +13,23 @@ use tidepool_wire::message::{Reply, Request};
 /// How long a holder may take to confirm a batch. Without an answer the block is put as if it were absent.
 const CONFIRM: Duration = Duration::from_millis(250);
 
-/// Notes who holds the blocks already.
-pub(super) fn find(core: &Core, jobs: &mut [Job<'_>], deadline: Deadline) {
-    let table = core.peers.table();
-    find_here(&table, jobs, deadline);
+/// Looks into the indexes of this host's nodes. What is there the node confirms: another writer may have sealed it a
+/// moment ago, and the answer to this put must not come before the catalogs know of it.
+pub(super) fn find_here(core: &Core, jobs: &mut [Job<'_>], deadline: Deadline) {
+    let mut jobs: Vec<&mut Job<'_>> = jobs.iter_mut().collect();
+    for (peer, memory) in core.peers.table().locals.iter().filter_map(|peer| Some((peer, peer.memory()?))) {
+        jobs.iter().for_each(|job| memory.mapping.prefetch_index(&job.id));
+        let held = |index: &usize| jobs[*index].lacks_copies() && memory.mapping.find(&jobs[*index].id).is_some();
+        let held: Vec<usize> = (0..jobs.len()).filter(held).collect();
+        if !held.is_empty() {
+            let found = confirm(peer, &held, &jobs, deadline);
+            note_holder(peer, &held, found, &mut jobs);
+        }
+    }
+}
+
+/// Asks the catalogs who else holds the blocks, and has them confirm it.
+pub(super) fn find_elsewhere(core: &Core, jobs: &mut [&mut Job<'_>], deadline: Deadline) {
     let open: Vec<usize> = (0..jobs.len()).filter(|&index| jobs[index].lacks_copies()).collect();
     if open.is_empty() {
         return;
@@ -31,24 +44,11 @@ pub(super) fn find(core: &Core, jobs: &mut [Job<'_>], deadline: Deadline) {
     }
 }
 
-/// Looks into the indexes of this host's nodes. What is there the node confirms: another writer may have sealed it a
-/// moment ago, and the answer to this put must not come before the catalogs know of it.
-fn find_here(table: &Table, jobs: &mut [Job<'_>], deadline: Deadline) {
-    for (peer, memory) in table.locals.iter().filter_map(|peer| Some((peer, peer.memory()?))) {
-        let held = |index: &usize| jobs[*index].lacks_copies() && memory.mapping.find(&jobs[*index].id).is_some();
-        let held: Vec<usize> = (0..jobs.len()).filter(held).collect();
-        if !held.is_empty() {
-            let found = confirm(peer, &held, jobs, deadline);
-            note_holder(peer, &held, found, jobs);
-        }
-    }
-}
-
 /// The nodes that a catalog names, each with the blocks that it should hold.
 fn named_holders(
     core: &Core,
     located: &Located,
-    jobs: &[Job<'_>],
+    jobs: &[&mut Job<'_>],
     open: &[usize],
     deadline: Deadline,
 ) -> Vec<(Arc<Peer>, Vec<usize>)> {
@@ -67,15 +67,15 @@ fn named_holders(
 }
 
 /// Has a holder confirm what a catalog says of it, which counts as a use.
-fn confirm(peer: &Peer, asked: &[usize], jobs: &[Job<'_>], deadline: Deadline) -> Vec<Option<(CopyName, u64)>> {
+fn confirm(peer: &Peer, asked: &[usize], jobs: &[&mut Job<'_>], deadline: Deadline) -> Vec<Option<(CopyName, u64)>> {
     let ids: Vec<BlockId> = asked.iter().map(|&index| jobs[index].id).collect();
     let read = |reply| if let Reply::Found(found) = reply { Some(found) } else { None };
     peer.call_about(&ids, Request::Confirm, || deadline.capped(CONFIRM), read)
 }
 
 /// Takes note of what a holder has confirmed.
-fn note_holder(peer: &Peer, asked: &[usize], found: Vec<Option<(CopyName, u64)>>, jobs: &mut [Job<'_>]) {
+fn note_holder(peer: &Peer, asked: &[usize], found: Vec<Option<(CopyName, u64)>>, jobs: &mut [&mut Job<'_>]) {
     for (&index, _) in asked.iter().zip(found).filter(|(_, copy)| copy.is_some()) {
-        jobs[index].holders.push(peer.key.clone());
+        jobs[index].note_holder(&peer.key);
     }
 }

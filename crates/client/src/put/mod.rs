@@ -15,7 +15,7 @@ use crate::counters::add;
 use crate::error::PutError;
 use crate::peers::{NodeKey, Peer};
 use std::sync::Arc;
-use tidepool_types::{BlockId, Deadline, NodeName, Version, check_block_len};
+use tidepool_types::{BlockId, Deadline, InvalidInput, NodeName, Version, check_block_len};
 use tidepool_wire::message::{BATCH_KEYS, Pin, Pull, PullOutcome, Reply, Request};
 
 /// A block to be stored.
@@ -78,9 +78,8 @@ impl Client {
     /// Stores many blocks, each with its own result, in the order of `items`.
     pub fn put_batch(&self, items: &[PutItem<'_>], options: &PutOptions) -> Vec<Result<Stored, PutError>> {
         let (core, deadline) = (self.core(), self.deadline());
-        let mut jobs: Vec<Job<'_>> =
-            items.iter().enumerate().map(|(index, item)| Job::new(core, item, index, options)).collect();
-        held::find(core, &mut jobs, deadline);
+        let mut jobs = jobs_of(core, items, options);
+        held::find_here(core, &mut jobs, deadline);
         store_all(core, &mut jobs, options.prefer.as_ref(), deadline);
         jobs.into_iter().map(|job| job.result(core, deadline)).collect()
     }
@@ -105,23 +104,38 @@ pub(crate) struct Job<'a> {
     pub(crate) failure: Option<PutError>,
 }
 
+/// A batch on its way in.
+pub(crate) fn jobs_of<'a>(core: &Core, items: &'a [PutItem<'a>], options: &PutOptions) -> Vec<Job<'a>> {
+    let keys: Vec<&[u8]> = items.iter().map(|item| item.key).collect();
+    let ids = core.id_of_each(&keys);
+    let mut jobs: Vec<Job<'_>> = items.iter().zip(ids).map(|(item, id)| Job::new(item, id, options)).collect();
+    for (job, group) in jobs.iter_mut().zip(&options.groups) {
+        // What cannot be a name is no group.
+        job.group = core.id_of(group.as_bytes()).ok();
+    }
+    jobs
+}
+
 impl<'a> Job<'a> {
-    /// The block that is number `index` of its batch.
-    pub(crate) fn new(core: &Core, item: &'a PutItem<'a>, index: usize, options: &PutOptions) -> Self {
+    fn new(item: &'a PutItem<'a>, id: Result<BlockId, InvalidInput>, options: &PutOptions) -> Self {
         let len = item.data.total();
-        let checked = check_block_len(len).and_then(|()| core.id_of(item.key));
+        let checked = check_block_len(len).and(id);
         let (id, wanted, failure) = match checked {
             Ok(id) => (id, options.replicas.max(1) as usize, None),
             Err(error) => (BlockId::from_bytes([0; BlockId::LEN]), 0, Some(error.into())),
         };
-        // A group's name need not be a key: one that cannot be is no group.
-        let group = options.groups.get(index).and_then(|group| core.id_of(group.as_bytes()).ok());
         let (pin, holders) = (options.pin, Vec::new());
-        Self { item, id, len, wanted, version: None, pin, group, holders, moved: false, failure }
+        Self { item, id, len, wanted, version: None, pin, group: None, holders, moved: false, failure }
     }
 
     fn lacks_copies(&self) -> bool {
         self.holders.len() < self.wanted
+    }
+
+    fn note_holder(&mut self, node: &NodeKey) {
+        if !self.holders.contains(node) {
+            self.holders.push(node.clone());
+        }
     }
 
     /// Whether the caller's bytes may be written: not once somebody else's are held.
@@ -144,22 +158,51 @@ impl<'a> Job<'a> {
 
 /// Finds a place for every block that lacks copies.
 pub(crate) fn store_all(core: &Core, jobs: &mut [Job<'_>], prefer: Option<&NodeName>, deadline: Deadline) {
-    let Some(first) = jobs.iter().find(|job| job.lacks_copies()) else { return };
+    let mut open: Vec<&mut Job<'_>> = jobs.iter_mut().filter(|job| job.lacks_copies()).collect();
+    let Some(first) = open.first() else { return };
     // The whole batch goes by one order: blocks of one prefix are read together and are best kept together.
     let candidates = candidates::find(core, prefer, first.wanted, first.id, deadline);
+    // What others hold is old by now.
+    let is_new_version = open.iter().any(|job| job.version.is_some());
+    let mut elsewhere = Elsewhere { core, deadline, looked: is_new_version };
+    // A node can be asked for room before it is known who else holds the blocks, if it is asked but once.
+    let mut ahead = open.iter().all(|job| job.holders.is_empty()) && store::is_one_run(&open);
     for (tried, peer) in candidates.iter().enumerate() {
-        if deadline.has_passed() || !jobs.iter().any(Job::lacks_copies) {
+        if !std::mem::take(&mut ahead) {
+            elsewhere.look(&mut open);
+        }
+        if deadline.has_passed() || !open.iter().any(|job| job.lacks_copies()) {
             return;
         }
-        let needy = |job: &&mut Job<'_>| job.lacks_copies() && !job.holders.contains(&peer.key);
-        let (ours, theirs): (Vec<_>, Vec<_>) = jobs.iter_mut().filter(needy).partition(|job| job.is_ours());
         // Each candidate may take its share of the time that is left, the last one all of it.
         let share = deadline.capped(deadline.remaining() / (candidates.len() - tried) as u32);
+        let needy = |job: &Job<'_>| job.lacks_copies() && !job.holders.contains(&peer.key);
+        let of = |ours: bool| move |job: &&mut &mut Job<'_>| needy(job) && job.is_ours() == ours;
+        let ours: Vec<_> = open.iter_mut().filter(of(true)).map(|job| &mut **job).collect();
         if !ours.is_empty() {
-            store::on_node(core, peer, ours, share);
+            store::on_node(core, peer, ours, &mut elsewhere, share);
         }
+        let theirs: Vec<_> = open.iter_mut().filter(of(false)).map(|job| &mut **job).collect();
         if !theirs.is_empty() {
             pull_to(core, peer, theirs, share);
+        }
+    }
+    // Nobody could be asked for room; they may be held all the same.
+    elsewhere.look(&mut open);
+}
+
+/// The question who else holds the blocks. It is asked once, and best while a node is already making room for them: most
+/// puts are of new blocks.
+struct Elsewhere<'a> {
+    core: &'a Core,
+    deadline: Deadline,
+    looked: bool,
+}
+
+impl Elsewhere<'_> {
+    fn look(&mut self, jobs: &mut [&mut Job<'_>]) {
+        if !std::mem::replace(&mut self.looked, true) {
+            held::find_elsewhere(self.core, jobs, self.deadline);
         }
     }
 }
@@ -183,7 +226,7 @@ fn pull_to(core: &Core, peer: &Arc<Peer>, mut jobs: Vec<&mut Job<'_>>, deadline:
             let Ok(Reply::Pulled(outcomes)) = peer.call(&request, deadline) else { break };
             for (job, outcome) in piece.iter_mut().zip(outcomes) {
                 if matches!(outcome, PullOutcome::Copied | PullOutcome::Held) {
-                    job.holders.push(peer.key.clone());
+                    job.note_holder(&peer.key);
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! Writing blocks to one node: reserve, bytes, seal. A whole batch takes one round trip each for the first and the last.
 
-use super::Job;
+use super::{Elsewhere, Job};
 use crate::core::Core;
 use crate::counters::add;
 use crate::error::PutError;
@@ -25,16 +25,28 @@ const GRACE: Duration = Duration::from_millis(250);
 /// Bytes of one Write frame.
 const WRITE_BYTES: u64 = 1 << 20;
 
-/// Tries to store `jobs` on a node. Those that it takes have it as a holder afterwards; the others know why not.
-pub(super) fn on_node(core: &Core, peer: &Arc<Peer>, jobs: Vec<&mut Job<'_>>, deadline: Deadline) {
+/// Tries to store `jobs` on a node. Those that it takes have it as a holder afterwards; the others know why not. Unless it
+/// has been found out before, `elsewhere` is while the node makes room, and what is held elsewhere is not written.
+pub(super) fn on_node(
+    core: &Core,
+    peer: &Arc<Peer>,
+    jobs: Vec<&mut Job<'_>>,
+    elsewhere: &mut Elsewhere<'_>,
+    deadline: Deadline,
+) {
     let mut left = jobs;
     while !left.is_empty() {
         let rest = left.split_off(run_length(&left));
-        if on_node_run(core, peer, left, deadline).is_err() {
+        if on_node_run(core, peer, left, elsewhere, deadline).is_err() {
             return;
         }
         left = rest;
     }
+}
+
+/// Whether `jobs` go to a node together.
+pub(super) fn is_one_run(jobs: &[&mut Job<'_>]) -> bool {
+    run_length(jobs) == jobs.len()
 }
 
 /// How many of the first jobs go together.
@@ -47,11 +59,17 @@ fn run_length(jobs: &[&mut Job<'_>]) -> usize {
     jobs.iter().take(BATCH_KEYS).take_while(fits).count().max(1)
 }
 
-fn on_node_run(core: &Core, peer: &Arc<Peer>, jobs: Vec<&mut Job<'_>>, deadline: Deadline) -> Result<(), ConnError> {
+fn on_node_run(
+    core: &Core,
+    peer: &Arc<Peer>,
+    jobs: Vec<&mut Job<'_>>,
+    elsewhere: &mut Elsewhere<'_>,
+    deadline: Deadline,
+) -> Result<(), ConnError> {
     let mut connection = peer.connection(deadline)?;
     let memory = peer.memory().filter(|memory| memory.mapping.is_writable());
     let mut writer = Writer { core, peer, memory, connection: connection.get(), deadline };
-    let stored = writer.store(jobs, memory.is_some());
+    let stored = writer.store(jobs, memory.is_some(), elsewhere);
     match &stored {
         Ok(()) => connection.give_back(),
         // What the connection leaves behind is not written to any more. A node whose memory is mapped must hear that: it
@@ -108,17 +126,17 @@ struct Reserved<'j, 'a> {
 
 impl Writer<'_> {
     /// Stores as much of `jobs` as the node takes.
-    fn store(&mut self, jobs: Vec<&mut Job<'_>>, mapped: bool) -> Result<(), ConnError> {
+    fn store(&mut self, jobs: Vec<&mut Job<'_>>, mapped: bool, elsewhere: &mut Elsewhere<'_>) -> Result<(), ConnError> {
         let mut left = jobs;
         while !left.is_empty() {
-            let Reserved { mut taken, full, unmapped } = self.reserve(left, mapped)?;
+            let Reserved { mut taken, full, unmapped } = self.reserve(left, mapped, elsewhere)?;
             let progress = !taken.is_empty();
             if progress {
                 self.write(&mut taken, mapped)?;
                 self.seal(taken, mapped)?;
             }
             if mapped && !unmapped.is_empty() {
-                self.store(unmapped, false)?;
+                self.store(unmapped, false, elsewhere)?;
             }
             // A batch may be in its own way: what it has sealed can be evicted from now on.
             left = if progress { full } else { Vec::new() };
@@ -126,7 +144,12 @@ impl Writer<'_> {
         Ok(())
     }
 
-    fn reserve<'j, 'a>(&mut self, jobs: Vec<&'j mut Job<'a>>, mapped: bool) -> Result<Reserved<'j, 'a>, ConnError> {
+    fn reserve<'j, 'a>(
+        &mut self,
+        mut jobs: Vec<&'j mut Job<'a>>,
+        mapped: bool,
+        elsewhere: &mut Elsewhere<'_>,
+    ) -> Result<Reserved<'j, 'a>, ConnError> {
         let item = |job: &&mut Job<'_>| ReserveItem { key: job.item.key.to_vec(), len: job.len };
         let wait_millis = node_wait(self.deadline);
         let reserve = Reserve { wait_millis, mapped, items: jobs.iter().map(item).collect() };
@@ -135,14 +158,21 @@ impl Writer<'_> {
             true => Request::Reserve(reserve),
             false => Request::ReserveAs(ReserveAs { terms, reserve }),
         };
-        let Reply::Reserved(outcomes) = self.call(&request)? else { return Err(self.confused()) };
+        let asked = self.peer.ask(self.connection, &request, &[], self.patience())?;
+        elsewhere.look(&mut jobs);
+        let answer = self.peer.answer(self.connection, asked, self.patience())?;
+        let Reply::Reserved(outcomes) = answer else { return Err(self.confused()) };
         let mut reserved = Reserved { taken: Vec::with_capacity(jobs.len()), ..Reserved::default() };
+        let mut unwanted = Vec::new();
         for (job, outcome) in jobs.into_iter().zip(outcomes) {
             match outcome {
+                // Somebody else holds it: what is lacking is copied from there, and this space given back.
+                ReserveOutcome::Taken { slot, .. } if !job.is_ours() => unwanted.push(slot),
                 ReserveOutcome::Taken { slot, offset } => {
                     reserved.taken.push(Taken { job, slot, offset, checksums: None });
                 }
-                ReserveOutcome::Held(_) => job.holders.push(self.peer.key.clone()),
+                ReserveOutcome::Held(_) => job.note_holder(&self.peer.key),
+                _ if !job.is_ours() => {}
                 ReserveOutcome::UseSocket => reserved.unmapped.push(job),
                 ReserveOutcome::NoSpace => {
                     job.failure = Some(PutError::NoSpace);
@@ -153,6 +183,9 @@ impl Writer<'_> {
                     job.failure.get_or_insert(PutError::TooLarge { len: job.len, largest });
                 }
             }
+        }
+        if !unwanted.is_empty() {
+            self.call(&Request::Abort(unwanted))?;
         }
         Ok(reserved)
     }
@@ -240,12 +273,12 @@ impl Writer<'_> {
         for (taken, outcome) in taken.into_iter().zip(outcomes) {
             match outcome {
                 SealOutcome::Sealed(_) => {
-                    taken.job.holders.push(self.peer.key.clone());
+                    taken.job.note_holder(&self.peer.key);
                     taken.job.moved = true;
                     blocks += 1;
                     bytes += taken.job.len;
                 }
-                SealOutcome::Held(_) => taken.job.holders.push(self.peer.key.clone()),
+                SealOutcome::Held(_) => taken.job.note_holder(&self.peer.key),
                 SealOutcome::Unknown | SealOutcome::Corrupt => {}
             }
         }
@@ -260,7 +293,11 @@ impl Writer<'_> {
     }
 
     fn call(&mut self, request: &Request) -> Result<Reply, ConnError> {
-        self.peer.exchange(self.connection, request, &[], self.deadline.max(Deadline::after(GRACE)))
+        self.peer.exchange(self.connection, request, &[], self.patience())
+    }
+
+    fn patience(&self) -> Deadline {
+        self.deadline.max(Deadline::after(GRACE))
     }
 
     fn confused(&self) -> ConnError {

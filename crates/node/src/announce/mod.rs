@@ -13,6 +13,7 @@ mod stream;
 mod tests;
 
 use link::{Link, Waited};
+use outbox::Stopped;
 use parking_lot::Mutex;
 use sender::{Sender, Target};
 use std::io;
@@ -172,8 +173,12 @@ impl Announcer {
     pub fn wait_announced(&self, number: u64, deadline: Deadline) -> bool {
         for target in &self.targets {
             // Nothing to send, or no stream: the wait below tells them apart.
-            if let Some(outbox) = target.outbox.lock().as_mut() {
-                let _ = outbox.send_changes(&*self.inventory, number, &self.config);
+            let stopped = match target.outbox.lock().as_mut() {
+                Some(outbox) => outbox.send_changes(&*self.inventory, number, &self.config),
+                None => Stopped::Idle,
+            };
+            if stopped != Stopped::Idle {
+                self.inventory.wake();
             }
         }
         let bound = Instant::now() + self.config.ack_bound;

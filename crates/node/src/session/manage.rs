@@ -4,6 +4,7 @@ use super::{Answer, Session};
 use regex::bytes::{Regex, RegexBuilder};
 use std::collections::HashSet;
 use tidepool_store::Hold;
+use tidepool_store::inventory::Inventory as _;
 use tidepool_types::{BlockId, NodeName, Version};
 use tidepool_wire::message::{Judge, Judgement, KeyEntry, Keys, List, Offer, Pattern, Reason, Reply, Superseded};
 
@@ -76,6 +77,7 @@ impl Session<'_> {
                 removed += u64::from(self.shared.pool.remove(&hold.id()));
             }
         }
+        self.shared.pool.wake();
         Answer::Reply(Reply::Count(removed))
     }
 
@@ -90,7 +92,9 @@ impl Session<'_> {
             Some(_) => Judgement::Free,
         };
         let leased = self.leased(&judge.ids);
-        Answer::Reply(Reply::Judged(judge.ids.iter().zip(leased).map(one).collect()))
+        let judgements = judge.ids.iter().zip(leased).map(one).collect();
+        pool.wake();
+        Answer::Reply(Reply::Judged(judgements))
     }
 
     /// Which of `ids` are leased. A lease on one block of a group is one on all of them.
@@ -108,6 +112,7 @@ impl Session<'_> {
     /// Removes copies that are older than a version, and says who else may have them.
     pub(super) fn supersede(&self, items: &[(BlockId, Version)]) -> Answer {
         let outcomes = items.iter().map(|(id, version)| self.shared.pool.supersede(id, *version)).collect();
+        self.shared.pool.wake();
         let asked: HashSet<BlockId> = items.iter().map(|(id, _)| *id).collect();
         let pullers = self.shared.pulls.pullers(|id| asked.contains(id));
         Answer::Reply(Reply::Superseded(Superseded { items: outcomes, pullers }))
@@ -122,6 +127,12 @@ impl Session<'_> {
             }
             Err(error) => Answer::Refuse(Reason::Invalid, error.to_string()),
         }
+    }
+
+    pub(super) fn remove(&self, ids: &[BlockId]) -> Answer {
+        let removed = ids.iter().map(|id| self.shared.pool.remove(id)).collect();
+        self.shared.pool.wake();
+        Answer::Reply(Reply::Removed(removed))
     }
 
     pub(super) fn stat(&self) -> Answer {

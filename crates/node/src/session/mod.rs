@@ -175,9 +175,7 @@ impl<'a> Session<'a> {
             Request::Unview(slots) => self.unview(&slots),
             Request::Touch(touch) => self.touch(&touch),
             Request::ReportCorrupt(copies) => self.verify(&copies),
-            Request::Remove(ids) => {
-                Answer::Reply(Reply::Removed(ids.iter().map(|id| self.shared.pool.remove(id)).collect()))
-            }
+            Request::Remove(ids) => self.remove(&ids),
             Request::RemoveMatching(pattern) => self.remove_matching(&pattern),
             Request::List(list) => self.list(&list),
             Request::Pull(pull) => Answer::Reply(Reply::Pulled(crate::pull::run(self.shared, &pull))),

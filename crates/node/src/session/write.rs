@@ -8,11 +8,19 @@ use tidepool_store::{BlockTerms, NoRoom, Sealed};
 use tidepool_transfer::conn::ConnError;
 use tidepool_transfer::ops::Region;
 use tidepool_transfer::tcp::serve::recv_write;
-use tidepool_types::{BlockId, Deadline, Key, TenantSecret};
+use tidepool_types::{BlockId, CopyName, Deadline, InvalidInput, Key, TenantSecret, check_block_len};
 use tidepool_wire::checksum::BlockChecksum;
 use tidepool_wire::message::{
     Reason, Reply, Reserve, ReserveItem, ReserveOutcome, Seal, SealItem, SealOutcome, SlotName, Terms, Write,
 };
+
+/// The keys and ids of a batch, if all that it asks for can be.
+fn checked(items: &[ReserveItem]) -> Result<(Vec<Key<'_>>, Vec<BlockId>), InvalidInput> {
+    items.iter().try_for_each(|item| check_block_len(item.len))?;
+    let keys = items.iter().map(|item| Key::new(&item.key)).collect::<Result<Vec<_>, _>>()?;
+    let ids = BlockId::derive_all(&TenantSecret::DEFAULT, &keys)?;
+    Ok((keys, ids))
+}
 
 impl Session<'_> {
     pub(super) fn reserve(&mut self, reserve: &Reserve, terms: &Terms) -> Answer {
@@ -24,50 +32,51 @@ impl Session<'_> {
             return Answer::Refuse(Reason::NotHere, message.to_owned());
         }
         let deadline = Deadline::after(Duration::from_millis(reserve.wait_millis.into()));
+        let (keys, ids) = match checked(&reserve.items) {
+            Ok(checked) => checked,
+            Err(error) => return Answer::Refuse(Reason::Invalid, error.to_string()),
+        };
+        // A version takes the place of what is held, which its seal decides.
+        let held = match terms.version {
+            None => self.shared.pool.confirm(&ids),
+            Some(_) => vec![None; ids.len()],
+        };
+        // "Held" answers the put: like any answered put it must be known to the catalogs.
+        if held.iter().any(Option::is_some) {
+            self.shared.announce_all();
+        }
         let mut taken = false;
-        let mut one = |(index, item): (usize, &ReserveItem)| {
-            let group = terms.groups.get(index).copied().flatten();
-            let terms = BlockTerms { version: terms.version, pin: terms.pin, group };
+        let one = |(index, held): (usize, Option<(CopyName, u64)>)| {
+            if let Some((copy, _)) = held {
+                return ReserveOutcome::Held(copy);
+            }
             // A batch waits for space only while it has none itself: what it already took may be what is in the way.
             let deadline = if taken { Deadline::after(Duration::ZERO) } else { deadline };
-            let outcome = self.reserve_one(item, terms, reserve.mapped, deadline);
-            taken |= matches!(outcome, Ok(ReserveOutcome::Taken { .. }));
+            let len = reserve.items[index].len;
+            let group = terms.groups.get(index).copied().flatten();
+            let terms = BlockTerms { version: terms.version, pin: terms.pin, group };
+            let outcome = self.reserve_one(keys[index], ids[index], (len, terms), reserve.mapped, deadline);
+            taken |= matches!(outcome, ReserveOutcome::Taken { .. });
             outcome
         };
-        let outcomes: Result<Vec<_>, String> = reserve.items.iter().enumerate().map(&mut one).collect();
-        match outcomes {
-            Ok(outcomes) => {
-                // "Held" answers the put: like any answered put it must be known to the catalogs.
-                if outcomes.iter().any(|outcome| matches!(outcome, ReserveOutcome::Held(_))) {
-                    self.shared.announce_all();
-                }
-                Answer::Reply(Reply::Reserved(outcomes))
-            }
-            Err(message) => Answer::Refuse(Reason::Invalid, message),
-        }
+        Answer::Reply(Reply::Reserved(held.into_iter().enumerate().map(one).collect()))
     }
 
     fn reserve_one(
         &mut self,
-        item: &ReserveItem,
-        terms: BlockTerms,
+        key: Key<'_>,
+        id: BlockId,
+        (len, terms): (u64, BlockTerms),
         mapped: bool,
         until: Deadline,
-    ) -> Result<ReserveOutcome, String> {
-        let key = Key::new(&item.key).map_err(|error| error.to_string())?;
-        tidepool_types::check_block_len(item.len).map_err(|error| error.to_string())?;
-        let id = BlockId::derive(&TenantSecret::DEFAULT, key);
-        // A version takes the place of what is held, which its seal decides.
-        if let (None, [Some((copy, _))]) = (terms.version, &self.shared.pool.confirm(&[id])[..]) {
-            return Ok(ReserveOutcome::Held(*copy));
-        }
+    ) -> ReserveOutcome {
         let limit = self.shared.config.quarantine_limit.0;
-        if mapped && self.process.as_ref().is_none_or(|process| process.late_bytes() + item.len > limit.max(item.len)) {
-            return Ok(ReserveOutcome::UseSocket);
+        if mapped && self.process.as_ref().is_none_or(|process| process.late_bytes() + len > limit.max(len)) {
+            return ReserveOutcome::UseSocket;
         }
         let is_wanted = || !self.shared.stop.is_set() && !self.connection.socket().has_hung_up();
-        let reserved = self.shared.pool.reserve(key, id, item.len, self.client, until, &is_wanted);
-        Ok(match reserved.and_then(|reservation| reservation.with_terms(terms)) {
+        let reserved = self.shared.pool.reserve(key, id, len, self.client, until, &is_wanted);
+        match reserved.and_then(|reservation| reservation.with_terms(terms)) {
             Ok(reservation) => {
                 let offset = reservation.offset();
                 let slot = self.shared.reservations.add(Open::new(reservation, self.client, mapped));
@@ -76,7 +85,7 @@ impl Session<'_> {
             }
             Err(NoRoom::Full) => ReserveOutcome::NoSpace,
             Err(NoRoom::TooLarge) => ReserveOutcome::TooLarge,
-        })
+        }
     }
 
     pub(super) fn write(&mut self, write: &Write, payload_len: u64) -> Result<Answer, ConnError> {

@@ -66,4 +66,8 @@ impl Inventory for Pool {
         }
         inner.journal.latest()
     }
+
+    fn wake(&self) {
+        self.changed.notify_all();
+    }
 }

@@ -90,6 +90,8 @@ impl Pool {
         let mut found = Vec::with_capacity(ids.len());
         for step in ids.chunks(PER_LOCK) {
             let mut inner = self.inner.lock();
+            let index = self.index();
+            step.iter().for_each(|id| prefetch(index.bucket(index.home(id.words())).as_ptr().cast()));
             found.extend(step.iter().map(|id| {
                 let (slot, described) = self.lookup(&inner, id)?;
                 inner.mark_used(slot);
@@ -117,7 +119,8 @@ impl Pool {
         self.lookup(&self.inner.lock(), id).is_some()
     }
 
-    /// Removes a block from sight; its space is free once nobody holds it. False when it is not there.
+    /// Removes a block from sight; its space is free once nobody holds it. False when it is not there. Announcers hear of
+    /// it with the next [`Inventory::wake`](crate::inventory::Inventory::wake).
     pub fn remove(&self, id: &BlockId) -> bool {
         let mut inner = self.inner.lock();
         inner.void_incoming(id);
@@ -128,7 +131,6 @@ impl Pool {
 
     pub(super) fn remove_slot(&self, inner: &mut Inner, slot: u32) {
         inner.stats.removed_total += 1;
-        self.changed.notify_all();
         if inner.slots[slot as usize].holds == 0 {
             self.withdraw(inner, slot, State::Free);
             let _ = self.release(inner, slot);

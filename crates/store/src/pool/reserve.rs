@@ -163,7 +163,8 @@ impl Reservation {
         BlockChecksum::new(self.id(), self.described.len).verify(0, bytes, checksums).is_ok()
     }
 
-    /// Makes the block visible. The number of checksums must be that of the block's chunks.
+    /// Makes the block visible. The number of checksums must be that of the block's chunks. Announcers hear of it with the
+    /// next [`Inventory::wake`](crate::inventory::Inventory::wake).
     pub fn seal(self, checksums: &[u32]) -> Result<Sealed, Self> {
         if checksums.len() as u64 != chunk_count(self.described.len) {
             return Err(self);
@@ -194,10 +195,7 @@ impl Reservation {
         }
         inner.keep_terms(self.slot, &self.terms, self.run_bytes());
         pool.note_sealed(&mut inner, self.slot, &self.described);
-        let copy = pool.name(self.generation);
-        drop(inner);
-        pool.changed.notify_all();
-        Ok(Sealed::New(copy))
+        Ok(Sealed::New(pool.name(self.generation)))
     }
 
     fn placed(&self) -> Placed {

@@ -100,4 +100,8 @@ impl Inventory for MemoryInventory {
         while state.latest <= after && !self.changed.wait_until(&mut state, until).timed_out() {}
         state.latest
     }
+
+    fn wake(&self) {
+        self.changed.notify_all();
+    }
 }
