@@ -10,7 +10,7 @@ use tidepool_transfer::tcp::{TcpConfig, TcpTransport};
 use tidepool_transfer::transport::Transport;
 use tidepool_types::{BlockId, CopyName, Deadline, Key, TenantSecret};
 use tidepool_wire::checksum::BlockChecksum;
-use tidepool_wire::message::{Hello, Pull, PullOutcome, Reply, Request};
+use tidepool_wire::message::{Hello, Offer, Pull, PullOutcome, Reply, Request};
 
 /// Pulls a batch; one outcome per key.
 pub(crate) fn run(shared: &Shared, pull: &Pull) -> Vec<PullOutcome> {
@@ -73,9 +73,10 @@ fn pull_missing(
         return Ok(());
     }
     let mut connection = connect(shared, pull, until)?;
-    let asked = wanted.iter().map(|(_, id)| *id).collect();
-    let Reply::Found(found) = connection.call(&Request::Confirm(asked), &[], until)? else {
-        return Err(Error::Unexpected("not an answer to Confirm"));
+    let ids = wanted.iter().map(|(_, id)| *id).collect();
+    let offer = Offer { node: shared.config.name.to_string(), ids };
+    let Reply::Found(found) = connection.call(&Request::Offer(offer), &[], until)? else {
+        return Err(Error::Unexpected("not an answer to Offer"));
     };
     let address = resolve(&pull.source, until)?;
     let config = TcpConfig::default();
@@ -99,7 +100,8 @@ fn pull_one(
 ) -> PullOutcome {
     let Ok(key) = Key::new(key) else { return PullOutcome::Missing };
     let reservation = match shared.pool.reserve(key, id, len, shared.client, until, &|| !shared.stop.is_set()) {
-        Ok(reservation) => reservation,
+        // From here on a removal is noticed; one that came before has the source lack the block, or name this node.
+        Ok(reservation) => reservation.watched(),
         Err(NoRoom::Full | NoRoom::TooLarge) => return PullOutcome::NoSpace,
     };
     let coming = Coming { index, reservation };
@@ -144,6 +146,7 @@ fn seal(shared: &Shared, coming: Coming) -> PullOutcome {
             PullOutcome::Copied
         }
         Ok(Sealed::Held(_)) => PullOutcome::Held,
+        Ok(Sealed::Void) => PullOutcome::Missing,
         Err(_) => PullOutcome::NoSpace,
     }
 }

@@ -430,7 +430,7 @@ pub(crate) fn list_all(
 }
 
 fn put_options(replicas: u32, prefer: Option<&str>) -> PyResult<PutOptions> {
-    Ok(PutOptions { replicas, prefer: prefer.map(node_name).transpose()? })
+    Ok(PutOptions { replicas, prefer: prefer.map(node_name).transpose()?, ..PutOptions::default() })
 }
 
 fn node_name(name: &str) -> PyResult<NodeName> {

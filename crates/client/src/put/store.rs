@@ -13,7 +13,8 @@ use tidepool_transfer::transport::{Health, Transport};
 use tidepool_types::Deadline;
 use tidepool_wire::checksum::{BlockChecksum, Sums};
 use tidepool_wire::message::{
-    BATCH_KEYS, Reply, Request, Reserve, ReserveItem, ReserveOutcome, Seal, SealItem, SealOutcome, SlotName, Write,
+    BATCH_KEYS, Reply, Request, Reserve, ReserveAs, ReserveItem, ReserveOutcome, Seal, SealItem, SealOutcome, SlotName,
+    Terms, Write,
 };
 
 /// The most bytes that one reservation asks for at once, so that a large batch does not wait for its own blocks.
@@ -82,6 +83,14 @@ fn on_node_run(
     stored
 }
 
+/// What is wanted for jobs of one batch beyond their being stored.
+fn terms_of(jobs: &[&mut Job<'_>]) -> Terms {
+    let Some(first) = jobs.first() else { return Terms::default() };
+    let is_grouped = jobs.iter().any(|job| job.group.is_some());
+    let groups = if is_grouped { jobs.iter().map(|job| job.group).collect() } else { Vec::new() };
+    Terms { version: first.version, pin: first.pin, groups }
+}
+
 /// How long a node may wait for something, so that its answer still comes before the deadline.
 pub(super) fn node_wait(deadline: Deadline) -> u32 {
     deadline.remaining_millis() / 10 * 9
@@ -143,7 +152,12 @@ impl Writer<'_> {
     ) -> Result<Reserved<'j, 'a>, ConnError> {
         let item = |job: &&mut Job<'_>| ReserveItem { key: job.item.key.to_vec(), len: job.len };
         let wait_millis = node_wait(self.deadline);
-        let request = Request::Reserve(Reserve { wait_millis, mapped, items: jobs.iter().map(item).collect() });
+        let reserve = Reserve { wait_millis, mapped, items: jobs.iter().map(item).collect() };
+        let terms = terms_of(&jobs);
+        let request = match terms == Terms::default() {
+            true => Request::Reserve(reserve),
+            false => Request::ReserveAs(ReserveAs { terms, reserve }),
+        };
         let asked = self.peer.ask(self.connection, &request, &[], self.patience())?;
         elsewhere.look(&mut jobs);
         let answer = self.peer.answer(self.connection, asked, self.patience())?;

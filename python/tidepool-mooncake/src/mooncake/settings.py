@@ -50,6 +50,12 @@ class Settings:
         """Ports to try for the segment."""
         return [self.port] if self.port else random.sample(_PORTS, 20)
 
+    def addresses(self, port: int) -> tuple[str, str | None]:
+        """Where a segment at ``port`` listens, and what it tells others if that is not the same."""
+        if self.is_loopback():
+            return resolve(self.host, port), None
+        return f"0.0.0.0:{port}", f"{self.host}:{port}"
+
     def is_loopback(self) -> bool:
         return self.host in ("localhost", "127.0.0.1", "::1")
 
