@@ -10,7 +10,6 @@ use crate::process::{Processes, add};
 use crate::reservations::Reservations;
 use crate::scrub;
 use parking_lot::{Condvar, Mutex};
-use std::collections::HashSet;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -20,7 +19,6 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 use tidepool_store::inventory::Inventory;
 use tidepool_store::{OpenError, Pool, PoolConfig};
-use tidepool_transfer::conn::resolve;
 use tidepool_types::{ClientId, Deadline, Epoch, Metric, Value};
 
 /// Why a node did not start.
@@ -49,8 +47,6 @@ pub enum StartError {
 
 /// How long a stopping node waits for its connections' threads.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long the catalogs' names may take to resolve.
-const RESOLVE: Duration = Duration::from_secs(5);
 /// How long a node waits for its catalogs before it serves. Later, puts wait for those that answer.
 const FIRST_CONTACT: Duration = Duration::from_secs(1);
 /// How often ended processes are looked for.
@@ -139,7 +135,7 @@ impl Node {
         };
         let announce = AnnounceConfig { ack_bound: config.announce_timeout, ..AnnounceConfig::default() };
         let inventory: Arc<dyn Inventory> = Arc::clone(&pool) as _;
-        let announcer = Announcer::start(inventory, info, distinct(&config.catalogs), announce)
+        let announcer = Announcer::start(inventory, info, config.catalogs.clone(), announce)
             .map_err(|error| StartError::Announce(error.to_string()))?;
         // So that the first put is known to the catalogs too.
         announcer.wait_first_contact(Deadline::after(FIRST_CONTACT));
@@ -268,15 +264,6 @@ fn watch_processes(shared: &Shared) {
         shared.processes.reap();
         shared.announcer.set_used_bytes(shared.pool.capacity() - shared.pool.stats().free_bytes);
     }
-}
-
-/// Catalogs, each once: two streams to one would put each other out.
-fn distinct(catalogs: &[String]) -> Vec<String> {
-    let mut known = HashSet::new();
-    let until = Deadline::after(RESOLVE);
-    let place =
-        |address: &&String| resolve(address, until).map_or_else(|_| (*address).clone(), |found| found.to_string());
-    catalogs.iter().filter(|address| known.insert(place(address))).cloned().collect()
 }
 
 fn host_name() -> String {

@@ -52,11 +52,17 @@ pub(super) struct Problem {
     pub(super) reason: String,
     /// It refuses the node because another one has its name.
     pub(super) name_in_use: bool,
+    /// It is the catalog at this other address, which has a stream.
+    pub(super) same_as: Option<String>,
 }
 
 impl Problem {
     pub(super) fn new(reason: impl Into<String>) -> Self {
-        Self { reason: reason.into(), name_in_use: false }
+        Self { reason: reason.into(), name_in_use: false, same_as: None }
+    }
+
+    pub(super) fn same_as(other: String) -> Self {
+        Self { same_as: Some(other.clone()), ..Self::new(format!("it is the catalog at {other}")) }
     }
 }
 

@@ -3,8 +3,10 @@
 //! One thread per catalog keeps one inventory stream open (see `docs/catalog.md`). A put calls
 //! [`Announcer::wait_announced`] before it is answered: it sends the change on its own thread and waits for each healthy
 //! catalog's acknowledgement. A catalog that does not acknowledge in time costs that one put the bound, and later ones
-//! nothing: its stream is closed, and it gets a snapshot when it answers again.
+//! nothing: its stream is closed, and it gets a snapshot when it answers again. A catalog that is reached under several
+//! addresses gets one stream; the other addresses are tried again now and then.
 
+mod claims;
 mod link;
 mod outbox;
 mod sender;
@@ -12,6 +14,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
+use claims::Claims;
 use link::{Link, Waited};
 use outbox::Stopped;
 use parking_lot::Mutex;
@@ -144,7 +147,7 @@ impl Announcer {
         }
         let mut builder = tokio::runtime::Builder::new_multi_thread();
         let runtime = builder.worker_threads(1).thread_name("tp-announce-io").enable_all().build()?;
-        let mut threads = Vec::new();
+        let (mut threads, claims) = (Vec::new(), Arc::<Claims>::default());
         for target in &announcer.targets {
             let sender = Sender {
                 target: target.clone(),
@@ -152,6 +155,7 @@ impl Announcer {
                 info: info.clone(),
                 used: announcer.used.clone(),
                 config: announcer.config.clone(),
+                claims: claims.clone(),
                 runtime: runtime.handle().clone(),
                 stop: stopped.clone(),
             };
@@ -205,19 +209,23 @@ impl Announcer {
         self.used.store(bytes, Ordering::Relaxed);
     }
 
-    /// How each catalog stands.
+    /// How each catalog stands. One with two addresses stands the same under both.
     #[must_use]
     pub fn status(&self) -> Vec<CatalogStatus> {
         let status = |target: &Arc<Target>| {
-            let (acknowledged, snapshots, gave_up) = target.link.numbers();
             let problem = target.link.problem();
+            let same_as = problem.as_ref().and_then(|problem| problem.same_as.as_ref());
+            let double = same_as.and_then(|address| self.targets.iter().find(|other| other.address == *address));
+            let Target { link, .. } = &**double.unwrap_or(target);
+            let (acknowledged, snapshots, gave_up) = link.numbers();
+            let problem = link.problem();
             CatalogStatus {
                 address: target.address.clone(),
-                healthy: target.link.is_healthy(),
+                healthy: link.is_healthy(),
                 acknowledged,
                 snapshots,
                 gave_up,
-                connected: target.link.is_up(),
+                connected: link.is_up(),
                 name_in_use: problem.as_ref().is_some_and(|problem| problem.name_in_use),
                 problem: problem.map(|problem| problem.reason),
             }
