@@ -51,6 +51,8 @@ pub enum Request {
     Stat,
     /// Asks what the node knows about one block; answered by [`Reply::Keys`] with at most one entry.
     Describe(BlockId),
+    /// Asks which pool the node is of; answered by [`Reply::Catalogs`].
+    Catalogs,
 }
 
 /// What a node answers.
@@ -82,6 +84,8 @@ pub enum Reply {
     Pulled(Vec<PullOutcome>),
     /// To [`Request::Stat`]: named numbers, the same names as the node's metrics.
     Stat(Vec<(String, u64)>),
+    /// To [`Request::Catalogs`]: the addresses of the catalogs that the node announces to, `host:port` each.
+    Catalogs(Vec<String>),
     /// The request as a whole could not be served.
     Refused(Refusal),
 }

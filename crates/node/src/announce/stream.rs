@@ -1,8 +1,8 @@
 //! One connection to one catalog: what goes up, and the task that hears what comes down.
 
+use super::AnnounceConfig;
 use super::claims::{Claim, Claims};
 use super::link::{Link, Problem};
-use super::AnnounceConfig;
 use std::sync::Arc;
 use std::time::Duration;
 use tidepool_wire::catalog::{

@@ -172,6 +172,7 @@ impl<'a> Session<'a> {
             Request::Pull(pull) => Answer::Reply(Reply::Pulled(crate::pull::run(self.shared, &pull))),
             Request::Stat => self.stat(),
             Request::Describe(id) => self.describe(&id),
+            Request::Catalogs => Answer::Reply(Reply::Catalogs(self.shared.config.catalogs.clone())),
         })
     }
 

@@ -101,6 +101,7 @@ messages! { Request, RequestKind:
     0x0f => ReportCorrupt(copies: Vec<(BlockId, CopyName)>),
     0x10 => Stat,
     0x11 => Describe(id: BlockId),
+    0x12 => Catalogs,
 }
 
 messages! { Reply, ReplyKind:
@@ -118,4 +119,5 @@ messages! { Reply, ReplyKind:
     0x8b => Keys(keys: Keys),
     0x8c => Pulled(outcomes: Vec<PullOutcome>),
     0x8d => Stat(numbers: Vec<(String, u64)>),
+    0x8e => Catalogs(addresses: Vec<String>),
 }

@@ -82,6 +82,7 @@ pub(crate) fn requests() -> Vec<(&'static str, Request)> {
         ("report_corrupt", Request::ReportCorrupt(vec![(id(5), copy(5))])),
         ("stat", Request::Stat),
         ("describe", Request::Describe(id(6))),
+        ("catalogs", Request::Catalogs),
     ]
 }
 
@@ -122,6 +123,7 @@ pub(crate) fn replies() -> Vec<(&'static str, Reply)> {
         ("keys", Reply::Keys(Keys { entries: vec![entry], next: Some(10) })),
         ("pulled", Reply::Pulled(pulled)),
         ("stat_reply", Reply::Stat(vec![("blocks".into(), 3), ("bytes".into(), 1 << 40)])),
+        ("catalogs_reply", Reply::Catalogs(vec!["host-1:7411".into(), "host-2:7411".into()])),
     ]
 }
 

@@ -94,6 +94,7 @@ pub(crate) fn request() -> impl Strategy<Value = Request> {
         vec((id(), copy()), ITEMS).prop_map(Request::ReportCorrupt),
         Just(Request::Stat),
         id().prop_map(Request::Describe),
+        Just(Request::Catalogs),
     ]
 }
 
@@ -177,5 +178,6 @@ pub(crate) fn reply() -> impl Strategy<Value = Reply> {
         keys(),
         vec(pull_outcome(), ITEMS).prop_map(Reply::Pulled),
         vec((".{0,20}", any::<u64>()), ITEMS).prop_map(Reply::Stat),
+        vec(".{0,20}", ITEMS).prop_map(Reply::Catalogs),
     ]
 }
