@@ -5,7 +5,7 @@ use crate::config::NodeConfig;
 use crate::counters::Counters;
 use crate::descriptors;
 use crate::guests::Guests;
-use crate::listen::{self, Listeners};
+use crate::listen::{self, Listeners, SocketFile};
 use crate::process::{Processes, add};
 use crate::reservations::Reservations;
 use crate::scrub;
@@ -57,6 +57,8 @@ pub struct Node {
     shared: Arc<Shared>,
     data_address: SocketAddr,
     socket_path: PathBuf,
+    /// Taken when the node stops.
+    socket: Option<SocketFile>,
     problem: Option<String>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -123,8 +125,8 @@ impl Node {
             smallest_expected_block: config.smallest_expected_block,
         };
         let pool = Pool::create_while(&pool, go_on)?;
-        let listeners = Listeners::open(&config)?;
-        let (data_address, socket_path) = (listeners.data_address, listeners.socket_path.clone());
+        let Listeners { unix, tcp, data_address, socket } = Listeners::open(&config)?;
+        let socket_path = socket.0.clone();
         let info = NodeInfo {
             name: config.name.clone(),
             epoch,
@@ -138,7 +140,10 @@ impl Node {
         let announcer = Announcer::start(inventory, info, config.catalogs.clone(), announce)
             .map_err(|error| StartError::Announce(error.to_string()))?;
         // So that the first put is known to the catalogs too.
-        announcer.wait_first_contact(Deadline::after(FIRST_CONTACT));
+        announcer.wait_first_contact(Deadline::after(FIRST_CONTACT), go_on);
+        if !go_on() {
+            return Err(OpenError::Stopped.into());
+        }
         let counters = Arc::new(Counters::default());
         let shared = Arc::new(Shared {
             guests: Guests::new(config.max_connections),
@@ -151,9 +156,10 @@ impl Node {
             stop: Stop::default(),
             client: ClientId(random()),
         });
-        let mut node = Self { shared, data_address, socket_path, problem, threads: Vec::new() };
-        node.spawn("accept-unix", move |shared| listen::accept_unix(&shared, &listeners.unix))?;
-        node.spawn("accept-tcp", move |shared| listen::accept_tcp(&shared, &listeners.tcp))?;
+        let socket = Some(socket);
+        let mut node = Self { shared, data_address, socket_path, socket, problem, threads: Vec::new() };
+        node.spawn("accept-unix", move |shared| listen::accept_unix(&shared, &unix))?;
+        node.spawn("accept-tcp", move |shared| listen::accept_tcp(&shared, &tcp))?;
         node.spawn("scrub", |shared| scrub::run(&shared))?;
         node.spawn("reap", |shared| watch_processes(&shared))?;
         tracing::info!(node = %node.shared.config.name, address = %data_address, "serving");
@@ -244,17 +250,23 @@ impl Shared {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        self.shared.stop.set();
+        let Shared { stop, announcer, guests, pool, config, .. } = &*self.shared;
+        stop.set();
+        announcer.release();
         // New clients must not find a node that is going away.
-        let _ = std::fs::remove_file(&self.socket_path);
+        drop(self.socket.take());
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
         let until = Instant::now() + STOP_TIMEOUT;
-        while !self.shared.guests.close_all() && Instant::now() < until {
+        while !guests.close_all() && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(1));
         }
-        tracing::info!(node = %self.shared.config.name, "stopped");
+        // Said and done here, not when the last thread lets go: one that hangs must not keep the node in the catalogs, nor
+        // its memory on the host.
+        announcer.stop();
+        pool.remove_files();
+        tracing::info!(node = %config.name, "stopped");
     }
 }
 

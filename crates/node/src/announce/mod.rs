@@ -7,6 +7,7 @@
 //! addresses gets one stream; the other addresses are tried again now and then.
 
 mod claims;
+mod complaint;
 mod link;
 mod outbox;
 mod sender;
@@ -15,6 +16,7 @@ mod stream;
 mod tests;
 
 use claims::Claims;
+use complaint::Complaint;
 use link::{Link, Waited};
 use outbox::Stopped;
 use parking_lot::Mutex;
@@ -30,6 +32,11 @@ use tidepool_types::{Deadline, Epoch, NodeName};
 use tidepool_wire::catalog as wire;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
+
+/// How often a wait looks whether the node stops.
+const STEP: Duration = Duration::from_millis(50);
+/// How long threads of the runtime that hang, as one that looks up a name may, are waited for.
+const HANGING: Duration = Duration::from_millis(100);
 
 /// What a node tells catalogs about itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -158,6 +165,7 @@ impl Announcer {
                 claims: claims.clone(),
                 runtime: runtime.handle().clone(),
                 stop: stopped.clone(),
+                complaint: Complaint::default(),
             };
             let thread = std::thread::Builder::new().name("tp-announce".to_owned());
             threads.push(thread.spawn(move || sender.run())?);
@@ -166,9 +174,18 @@ impl Announcer {
         Ok(announcer)
     }
 
-    /// Waits until every catalog has taken the first snapshot or has failed to.
-    pub fn wait_first_contact(&self, deadline: Deadline) {
-        self.targets.iter().for_each(|target| target.link.wait_first_contact(deadline.instant()));
+    /// Waits until every catalog has taken the first snapshot or has failed to, for as long as `go_on` says yes.
+    pub fn wait_first_contact(&self, deadline: Deadline, go_on: &dyn Fn() -> bool) {
+        for target in &self.targets {
+            while go_on() && !deadline.has_passed() && !target.link.wait_first_contact(deadline.capped(STEP).instant())
+            {
+            }
+        }
+    }
+
+    /// The node stops: no put waits for a catalog any more.
+    pub fn release(&self) {
+        self.targets.iter().for_each(|target| target.link.release());
     }
 
     /// Waits until every healthy catalog has acknowledged change `number`. True once that is so, be it because a catalog
@@ -240,7 +257,7 @@ impl Announcer {
         for thread in threads {
             let _ = thread.join();
         }
-        runtime.shutdown_timeout(Duration::from_secs(1));
+        runtime.shutdown_timeout(HANGING);
     }
 }
 

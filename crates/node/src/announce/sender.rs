@@ -2,6 +2,7 @@
 //! whenever the stream ends.
 
 use super::claims::Claims;
+use super::complaint::Complaint;
 use super::link::Link;
 use super::outbox::{Outbox, Stopped, page};
 use super::stream::{Stream, heartbeat};
@@ -48,6 +49,7 @@ pub(super) struct Sender {
     pub(super) claims: Arc<Claims>,
     pub(super) runtime: Handle,
     pub(super) stop: watch::Receiver<bool>,
+    pub(super) complaint: Complaint,
 }
 
 /// How a stretch of work on a stream ended.
@@ -100,7 +102,7 @@ impl Sender {
 
     /// Opens a stream, unless the announcer stops first.
     fn open(&mut self) -> Option<Stream> {
-        let Self { target, info, used, claims, config, runtime, stop, .. } = self;
+        let Self { target, info, used, claims, config, runtime, stop, complaint, .. } = self;
         let Target { address, link, .. } = &**target;
         let hello = info.to_wire(used.load(Ordering::Relaxed));
         let opened = runtime.block_on(async {
@@ -110,11 +112,17 @@ impl Sender {
             }
         });
         let problem = match opened? {
-            Ok(stream) => return Some(stream),
+            Ok(stream) => {
+                *complaint = Complaint::default();
+                return Some(stream);
+            }
             Err(problem) => problem,
         };
         if problem.same_as.is_none() {
-            tracing::warn!(catalog = address, reason = problem.reason, "a catalog takes no inventory from this node");
+            if let Some(attempts) = complaint.is_due(&problem.reason, Instant::now()) {
+                let reason = &problem.reason;
+                tracing::warn!(catalog = address, reason, attempts, "a catalog takes no inventory from this node");
+            }
         } else if link.problem().is_none_or(|before| before != problem) {
             tracing::info!(catalog = address, reason = problem.reason, "a catalog has two addresses, one is enough");
         }

@@ -299,3 +299,22 @@ fn a_catalog_with_two_addresses_gets_one_stream_and_keeps_it_when_one_address_fa
     let asker = Asker::new(&server);
     eventually("the catalog knows all", || all_healthy(&announcer) && asker.agrees(&inventory, 300));
 }
+
+#[test]
+fn a_put_that_waits_for_a_catalog_is_let_go_when_the_node_stops() {
+    // With a long bound and a catalog that hangs, a put kept its connection's thread busy long after the node was told to
+    // stop: it gave up waiting for the thread, said no goodbye and left its files. Now nobody waits any more.
+    let server = catalog();
+    let proxy = Proxy::new(server.address());
+    let inventory = Arc::new(MemoryInventory::new(10));
+    let config = AnnounceConfig { ack_bound: Duration::from_secs(600), ..AnnounceConfig::default() };
+    let announcer = Announcer::start(inventory.clone(), info("n"), vec![proxy.address.to_string()], config).unwrap();
+    eventually("it is healthy", || all_healthy(&announcer));
+    proxy.hold(true);
+    let number = inventory.add(id(1));
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| announcer.wait_announced(number, Deadline::after(Duration::from_secs(600))));
+        announcer.release();
+        assert!(!waiting.join().unwrap(), "it was not announced");
+    });
+}
