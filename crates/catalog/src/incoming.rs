@@ -1,17 +1,16 @@
-//! Accepts connections, bounded in number.
+//! Accepts connections, bounded in number, and ends those that say nothing.
 
 use crate::core::Core;
+use crate::guests::{Guests, Seat, Voice};
 use crate::metrics;
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Sleep;
 use tokio_stream::Stream;
 use tonic::transport::server::Connected;
@@ -19,17 +18,22 @@ use tonic::transport::server::Connected;
 /// How long accepting rests after an error such as "too many open files".
 const REST: Duration = Duration::from_millis(50);
 
+/// How long a connection may take to say that it speaks HTTP/2. Whoever has said so is asked now and then whether it is there.
+const PREFACE_WITHIN: Duration = Duration::from_secs(5);
+/// Bytes with which a connection says so.
+const PREFACE_LEN: usize = 24;
+
 /// The connections of a listener. Those past the bound are closed at once and counted.
 pub(crate) struct Incoming {
     listener: TcpListener,
-    permits: Arc<Semaphore>,
+    guests: Arc<Guests>,
     core: Arc<Core>,
     resting: Option<Pin<Box<Sleep>>>,
 }
 
 impl Incoming {
     pub(crate) fn new(listener: TcpListener, limit: usize, core: Arc<Core>) -> Self {
-        Self { listener, permits: Arc::new(Semaphore::new(limit)), core, resting: None }
+        Self { listener, guests: Guests::new(limit), core, resting: None }
     }
 }
 
@@ -50,13 +54,14 @@ impl Stream for Incoming {
                     continue;
                 }
             };
-            let Ok(permit) = self.permits.clone().try_acquire_owned() else {
+            let admitted = self.guests.admit();
+            if !matches!(admitted, Some((_, false))) {
                 metrics::add(&self.core.counters.refused_connections, 1);
-                continue;
-            };
+            }
+            let Some((seat, _)) = admitted else { continue };
             // Answers are small and awaited: never hold them back.
             let _ = stream.set_nodelay(true);
-            return Poll::Ready(Some(Ok(Connection { stream, _permit: permit })));
+            return Poll::Ready(Some(Ok(Connection::new(stream, seat))));
         }
     }
 }
@@ -64,20 +69,53 @@ impl Stream for Incoming {
 /// A connection that counts until it is dropped.
 pub(crate) struct Connection {
     stream: TcpStream,
-    _permit: OwnedSemaphorePermit,
+    seat: Seat,
+    preface: Option<Preface>,
+}
+
+/// What is still to come before a connection has begun.
+struct Preface {
+    missing: usize,
+    patience: Pin<Box<Sleep>>,
+}
+
+impl Connection {
+    fn new(stream: TcpStream, seat: Seat) -> Self {
+        let patience = Box::pin(tokio::time::sleep(PREFACE_WITHIN));
+        Self { stream, seat, preface: Some(Preface { missing: PREFACE_LEN, patience }) }
+    }
+
+    /// Whether the connection is to end: another one needs its place, or it has taken too long to begin.
+    fn is_over(&mut self, context: &mut Context<'_>) -> bool {
+        let late = self.preface.as_mut().is_some_and(|preface| preface.patience.as_mut().poll(context).is_ready());
+        late || Pin::new(&mut self.seat.end).poll(context).is_ready()
+    }
+
+    fn note_read(&mut self, bytes: usize) {
+        if let Some(preface) = &mut self.preface {
+            preface.missing = preface.missing.saturating_sub(bytes);
+        }
+        self.preface.take_if(|preface| preface.missing == 0);
+    }
 }
 
 impl Connected for Connection {
-    type ConnectInfo = Option<SocketAddr>;
+    type ConnectInfo = Voice;
 
-    fn connect_info(&self) -> Self::ConnectInfo {
-        self.stream.peer_addr().ok()
+    fn connect_info(&self) -> Voice {
+        self.seat.voice.clone()
     }
 }
 
 impl AsyncRead for Connection {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buf)
+        if self.is_over(context) {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+        }
+        let before = buf.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(context, buf);
+        self.note_read(buf.filled().len() - before);
+        read
     }
 }
 

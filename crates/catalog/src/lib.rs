@@ -25,6 +25,7 @@
 pub mod config;
 mod core;
 pub mod generated;
+mod guests;
 mod incoming;
 pub mod index;
 pub mod members;

@@ -2,6 +2,7 @@
 
 use crate::config::{CatalogConfig, InvalidConfig};
 use crate::core::Core;
+use crate::guests::Voice;
 use crate::incoming::Incoming;
 use crate::members::NameConflict;
 use crate::service::Service;
@@ -149,10 +150,14 @@ async fn serve(core: Arc<Core>, incoming: Incoming, stopped: oneshot::Receiver<(
     let service = CatalogServer::new(Service(core.clone()))
         .max_decoding_message_size(MAX_MESSAGE_LEN)
         .max_encoding_message_size(MAX_MESSAGE_LEN);
-    // A catalog that stops has ended its streams: what it would say of nodes is no longer true.
-    let serves = move |request| match core.stopping.load(Ordering::Acquire) {
-        true => Err(Status::unavailable("the catalog is stopping")),
-        false => Ok(request),
+    let serves = move |request: tonic::Request<()>| {
+        // Whoever asks keeps its connection.
+        request.extensions().get().into_iter().for_each(Voice::raise);
+        // A catalog that stops has ended its streams: what it would say of nodes is no longer true.
+        match core.stopping.load(Ordering::Acquire) {
+            true => Err(Status::unavailable("the catalog is stopping")),
+            false => Ok(request),
+        }
     };
     let service = InterceptedService::new(service, serves);
     let server = tonic::transport::Server::builder()

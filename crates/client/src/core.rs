@@ -75,6 +75,7 @@ impl Core {
             tcp: TcpConfig { streams: config.tcp_streams, ..TcpConfig::default() },
             faults: config.faults.clone(),
             connections: config.connections_per_node,
+            catalogs: config.catalogs.clone(),
             counters: Arc::clone(&counters),
             leases: config.leases,
             lease_millis: AtomicU32::new(0),

@@ -24,7 +24,8 @@ pub struct ListPage {
     pub entries: Vec<Listed>,
     /// Where the next page starts; `None` after the last.
     pub next: Option<ListCursor>,
-    /// Nodes that did not answer, are held for dead or have no address that resolves: their keys are missing from this page.
+    /// Nodes that did not answer or refused to, are held for dead or have no address that resolves: their keys are missing
+    /// from this page.
     pub unanswered: Vec<NodeName>,
 }
 
@@ -56,7 +57,8 @@ impl Client {
         for ((peer, _), answer) in questions.iter().zip(fan_out(&questions, deadline)) {
             match answer {
                 Ok(Reply::Keys(keys)) => page.add(&peer.key, keys.entries, keys.next),
-                Err(error @ (NodeError::Invalid(_) | NodeError::Refused { .. })) => return Err(error),
+                // Only what is wrong with the question itself ends the call: one node that refuses says nothing of others.
+                Err(error @ NodeError::Invalid(_)) => return Err(error),
                 // A node that does not answer now is not asked again: the listing must come to an end.
                 _ => {
                     page.cursor.nodes.insert(peer.key.clone(), None);

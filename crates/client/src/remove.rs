@@ -26,7 +26,8 @@ pub struct Removal {
 pub struct Removals {
     /// Copies removed, summed over nodes: a block with two replicas counts twice.
     pub copies: u64,
-    /// Nodes that did not answer, are held for dead or have no address that resolves: what they hold may still be there.
+    /// Nodes that did not answer or refused to, are held for dead or have no address that resolves: what they hold may still
+    /// be there.
     pub unanswered: Vec<NodeName>,
 }
 
@@ -215,7 +216,8 @@ impl Client {
         for ((peer, _), answer) in questions.iter().zip(fan_out(&questions, deadline)) {
             match answer {
                 Ok(Reply::Count(copies)) => removals.copies += copies,
-                Err(error @ (NodeError::Invalid(_) | NodeError::Refused { .. })) => return Err(error),
+                // A bad pattern is one for every node, and none has removed anything.
+                Err(error @ NodeError::Invalid(_)) => return Err(error),
                 _ => removals.unanswered.push(peer.key.name.clone()),
             }
         }

@@ -29,7 +29,16 @@ pub(crate) struct Listeners {
     pub(crate) unix: UnixListener,
     pub(crate) tcp: TcpListener,
     pub(crate) data_address: SocketAddr,
-    pub(crate) socket_path: PathBuf,
+    pub(crate) socket: SocketFile,
+}
+
+/// The name of the Unix socket; dropping it removes it.
+pub(crate) struct SocketFile(pub(crate) PathBuf);
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
 }
 
 impl Listeners {
@@ -40,9 +49,9 @@ impl Listeners {
             |source| StartError::Listen { field: "data-listen", address: config.data_listen.clone(), source };
         // The one without a file first: if it fails, nothing is left behind.
         let tcp = listen_tcp(&config.data_listen).map_err(at_address)?;
-        let unix = listen_unix(&socket_path).map_err(at_path)?;
         let data_address = tcp.local_addr()?;
-        Ok(Self { unix, tcp, data_address, socket_path })
+        let unix = listen_unix(&socket_path).map_err(at_path)?;
+        Ok(Self { unix, tcp, data_address, socket: SocketFile(socket_path) })
     }
 }
 

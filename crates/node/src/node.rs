@@ -6,13 +6,12 @@ use crate::counters::Counters;
 use crate::descriptors;
 use crate::guests::Guests;
 use crate::leases::NodeLeases;
-use crate::listen::{self, Listeners};
+use crate::listen::{self, Listeners, SocketFile};
 use crate::process::{Processes, add};
 use crate::pulls::LatePulls;
 use crate::reservations::Reservations;
 use crate::scrub;
 use parking_lot::{Condvar, Mutex};
-use std::collections::HashSet;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -22,7 +21,6 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 use tidepool_store::inventory::Inventory;
 use tidepool_store::{OpenError, Pool, PoolConfig};
-use tidepool_transfer::conn::resolve;
 use tidepool_types::{ClientId, Deadline, Epoch, Metric, Value};
 
 /// Why a node did not start.
@@ -51,8 +49,6 @@ pub enum StartError {
 
 /// How long a stopping node waits for its connections' threads.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long the catalogs' names may take to resolve.
-const RESOLVE: Duration = Duration::from_secs(5);
 /// How long a node waits for its catalogs before it serves. Later, puts wait for those that answer.
 const FIRST_CONTACT: Duration = Duration::from_secs(1);
 /// How often ended processes are looked for.
@@ -63,6 +59,8 @@ pub struct Node {
     shared: Arc<Shared>,
     data_address: SocketAddr,
     socket_path: PathBuf,
+    /// Taken when the node stops.
+    socket: Option<SocketFile>,
     problem: Option<String>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -131,8 +129,8 @@ impl Node {
             smallest_expected_block: config.smallest_expected_block,
         };
         let pool = Pool::create_while(&pool, go_on)?;
-        let listeners = Listeners::open(&config)?;
-        let (data_address, socket_path) = (listeners.data_address, listeners.socket_path.clone());
+        let Listeners { unix, tcp, data_address, socket } = Listeners::open(&config)?;
+        let socket_path = socket.0.clone();
         let info = NodeInfo {
             name: config.name.clone(),
             epoch,
@@ -143,10 +141,13 @@ impl Node {
         };
         let announce = AnnounceConfig { ack_bound: config.announce_timeout, ..AnnounceConfig::default() };
         let inventory: Arc<dyn Inventory> = Arc::clone(&pool) as _;
-        let announcer = Announcer::start(inventory, info, distinct(&config.catalogs), announce)
+        let announcer = Announcer::start(inventory, info, config.catalogs.clone(), announce)
             .map_err(|error| StartError::Announce(error.to_string()))?;
         // So that the first put is known to the catalogs too.
-        announcer.wait_first_contact(Deadline::after(FIRST_CONTACT));
+        announcer.wait_first_contact(Deadline::after(FIRST_CONTACT), go_on);
+        if !go_on() {
+            return Err(OpenError::Stopped.into());
+        }
         let counters = Arc::new(Counters::default());
         let shared = Arc::new(Shared {
             guests: Guests::new(config.max_connections),
@@ -161,9 +162,10 @@ impl Node {
             leases: NodeLeases::new(),
             pulls: LatePulls::default(),
         });
-        let mut node = Self { shared, data_address, socket_path, problem, threads: Vec::new() };
-        node.spawn("accept-unix", move |shared| listen::accept_unix(&shared, &listeners.unix))?;
-        node.spawn("accept-tcp", move |shared| listen::accept_tcp(&shared, &listeners.tcp))?;
+        let socket = Some(socket);
+        let mut node = Self { shared, data_address, socket_path, socket, problem, threads: Vec::new() };
+        node.spawn("accept-unix", move |shared| listen::accept_unix(&shared, &unix))?;
+        node.spawn("accept-tcp", move |shared| listen::accept_tcp(&shared, &tcp))?;
         node.spawn("scrub", |shared| scrub::run(&shared))?;
         node.spawn("reap", |shared| watch_processes(&shared))?;
         tracing::info!(node = %node.shared.config.name, address = %data_address, "serving");
@@ -256,17 +258,23 @@ impl Shared {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        self.shared.stop.set();
+        let Shared { stop, announcer, guests, pool, config, .. } = &*self.shared;
+        stop.set();
+        announcer.release();
         // New clients must not find a node that is going away.
-        let _ = std::fs::remove_file(&self.socket_path);
+        drop(self.socket.take());
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
         let until = Instant::now() + STOP_TIMEOUT;
-        while !self.shared.guests.close_all() && Instant::now() < until {
+        while !guests.close_all() && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(1));
         }
-        tracing::info!(node = %self.shared.config.name, "stopped");
+        // Said and done here, not when the last thread lets go: one that hangs must not keep the node in the catalogs, nor
+        // its memory on the host.
+        announcer.stop();
+        pool.remove_files();
+        tracing::info!(node = %config.name, "stopped");
     }
 }
 
@@ -277,15 +285,6 @@ fn watch_processes(shared: &Shared) {
         shared.leases.collect();
         shared.announcer.set_used_bytes(shared.pool.capacity() - shared.pool.stats().free_bytes);
     }
-}
-
-/// Catalogs, each once: two streams to one would put each other out.
-fn distinct(catalogs: &[String]) -> Vec<String> {
-    let mut known = HashSet::new();
-    let until = Deadline::after(RESOLVE);
-    let place =
-        |address: &&String| resolve(address, until).map_or_else(|_| (*address).clone(), |found| found.to_string());
-    catalogs.iter().filter(|address| known.insert(place(address))).cloned().collect()
 }
 
 fn host_name() -> String {

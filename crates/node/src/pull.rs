@@ -12,6 +12,11 @@ use tidepool_types::{BlockId, CopyName, Deadline, Key, TenantSecret};
 use tidepool_wire::checksum::BlockChecksum;
 use tidepool_wire::message::{Hello, Offer, Pull, PullOutcome, Reply, Request};
 
+/// How long the source may take to welcome a connection.
+const WELCOME: Duration = Duration::from_secs(1);
+/// How often a pull looks whether the node stops.
+const STEP: Duration = Duration::from_millis(100);
+
 /// Pulls a batch; one outcome per key.
 pub(crate) fn run(shared: &Shared, pull: &Pull) -> Vec<PullOutcome> {
     let until = Deadline::after(Duration::from_millis(pull.wait_millis.into()));
@@ -43,13 +48,27 @@ fn id_of(key: &[u8]) -> Option<BlockId> {
 type Error = tidepool_transfer::conn::ConnError;
 
 fn connect(shared: &Shared, pull: &Pull, until: Deadline) -> Result<Connection, Error> {
-    let hello = Hello { client: shared.client, wants_memory: false };
+    let (hello, until) = (Hello { client: shared.client, wants_memory: false }, until.capped(WELCOME));
     let (connection, welcome) =
         Connection::connect_tcp(resolve(&pull.source, until)?, &TcpOptions::default(), hello, until)?;
     if welcome.epoch != pull.epoch {
         return Err(Error::Unexpected("the source has another incarnation"));
     }
     Ok(connection)
+}
+
+/// One request and its reply, unless the node stops first.
+fn ask(shared: &Shared, source: &mut Connection, request: &Request, until: Deadline) -> Result<Reply, Error> {
+    let number = source.send(request, &[], until.capped(WELCOME))?;
+    loop {
+        match source.recv(until.capped(STEP)) {
+            Ok((_, Reply::Refused(refusal))) => return Err(Error::Refused(refusal)),
+            Ok((answered, reply)) if answered == number => return Ok(reply),
+            Ok(_) => return Err(Error::Unexpected("a reply to another request")),
+            Err(Error::TimedOut) if !until.has_passed() && !shared.stop.is_set() && !source.socket().is_closed() => {}
+            Err(error) => return Err(error),
+        }
+    }
 }
 
 /// A block on its way here.
@@ -75,15 +94,17 @@ fn pull_missing(
     let mut connection = connect(shared, pull, until)?;
     let ids = wanted.iter().map(|(_, id)| *id).collect();
     let offer = Offer { node: shared.config.name.to_string(), ids };
-    let Reply::Found(found) = connection.call(&Request::Offer(offer), &[], until)? else {
+    let Reply::Found(found) = ask(shared, &mut connection, &Request::Offer(offer), until)? else {
         return Err(Error::Unexpected("not an answer to Offer"));
     };
-    let address = resolve(&pull.source, until)?;
+    let welcome = until.capped(WELCOME);
+    let address = resolve(&pull.source, welcome)?;
     let config = TcpConfig::default();
-    let mut transport = TcpTransport::connect(address, pull.epoch, shared.client, config, until)?;
+    let mut transport = TcpTransport::connect(address, pull.epoch, shared.client, config, welcome)?;
     for ((index, id), found) in wanted.into_iter().zip(found) {
         outcomes[index] = match found {
             None => PullOutcome::Missing,
+            Some(_) if shared.stop.is_set() => PullOutcome::Unavailable,
             Some((copy, len)) => pull_one(shared, &mut transport, (index, id), &pull.keys[index], (copy, len), until),
         };
     }
@@ -105,14 +126,14 @@ fn pull_one(
         Err(NoRoom::Full | NoRoom::TooLarge) => return PullOutcome::NoSpace,
     };
     let coming = Coming { index, reservation };
-    if !receive(transport, &coming, copy, until) {
+    if !receive(shared, transport, &coming, copy, until) {
         return PullOutcome::Unavailable;
     }
     seal(shared, coming)
 }
 
 /// Reads one block into its reservation. When this returns, the transport has let go of the memory.
-fn receive(transport: &mut TcpTransport, coming: &Coming, copy: CopyName, until: Deadline) -> bool {
+fn receive(shared: &Shared, transport: &mut TcpTransport, coming: &Coming, copy: CopyName, until: Deadline) -> bool {
     let len = coming.reservation.len();
     let Some(start) = coming.reservation.address(0, len) else { return false };
     let read = ReadOp {
@@ -129,7 +150,10 @@ fn receive(transport: &mut TcpTransport, coming: &Coming, copy: CopyName, until:
     let mut done: Vec<Completion> = Vec::new();
     // A submitted operation completes, at the latest soon after its deadline: only then is its memory ours again.
     while done.is_empty() {
-        transport.poll(&mut done, Deadline::after(Duration::from_secs(1)));
+        if shared.stop.is_set() {
+            transport.cancel(coming.index as u64);
+        }
+        transport.poll(&mut done, Deadline::after(STEP));
     }
     matches!(done[0].outcome, Ok(Done::Read { bytes, .. }) if bytes == len)
 }
@@ -158,7 +182,8 @@ fn remove_at_source(shared: &Shared, pull: &Pull, ids: &[Option<BlockId>], outco
     if moved.is_empty() {
         return;
     }
-    let removed = connect(shared, pull, until).and_then(|mut source| source.call(&Request::Remove(moved), &[], until));
+    let removed =
+        connect(shared, pull, until).and_then(|mut source| ask(shared, &mut source, &Request::Remove(moved), until));
     if let Err(error) = removed {
         tracing::warn!(source = pull.source, %error, "a moved block stays at its source as a replica");
     }

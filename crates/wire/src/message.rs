@@ -63,6 +63,8 @@ pub enum Request {
     Supersede(Vec<(BlockId, Version)>),
     /// As [`Request::Confirm`], from a node that is about to copy the blocks; answered by [`Reply::Found`].
     Offer(Offer),
+    /// Asks which pool the node is of; answered by [`Reply::Catalogs`].
+    Catalogs,
 }
 
 /// What a node answers.
@@ -100,6 +102,8 @@ pub enum Reply {
     Judged(Vec<Judgement>),
     /// To [`Request::Supersede`].
     Superseded(Superseded),
+    /// To [`Request::Catalogs`]: the addresses of the catalogs that the node announces to, `host:port` each.
+    Catalogs(Vec<String>),
     /// The request as a whole could not be served.
     Refused(Refusal),
 }

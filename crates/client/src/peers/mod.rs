@@ -1,12 +1,13 @@
 //! The nodes that this client knows.
 //!
 //! Nodes on this host come from the socket directory and from the catalogs' members (each names its socket); the proof is
-//! that the socket answers and the memory maps. Everything else is reached over TCP. Callers work on a snapshot of the
+//! that the socket answers, the node is of this pool ([`pool`]) and the memory maps. Everything else is reached over TCP. Callers work on a snapshot of the
 //! [`Table`], which they get without waiting for anybody.
 
 mod attempts;
 mod memory;
 mod peer;
+mod pool;
 
 pub(crate) use memory::Memory;
 pub(crate) use peer::{Context, NodeKey, Peer, Reach, SILENCE};
@@ -153,12 +154,13 @@ impl Peers {
 
     /// Maps the node that a catalog names, if its socket is on this host.
     fn try_socket_of(&self, node: &Node, until: Deadline) -> Option<Arc<Peer>> {
-        let peer = self.try_socket(node.socket.as_deref()?, until)?;
-        Some(peer).filter(|peer| peer.key == NodeKey::of(node))
+        let key = NodeKey::of(node);
+        let peer = self.try_socket(node.socket.as_deref()?, Some(&key), until)?;
+        Some(peer).filter(|peer| peer.key == key)
     }
 
-    /// Maps the node behind a socket, unless it is mapped already.
-    fn try_socket(&self, path: &Path, until: Deadline) -> Option<Arc<Peer>> {
+    /// Maps the node behind a socket, which a catalog may have `named`, unless it is mapped already.
+    fn try_socket(&self, path: &Path, named: Option<&NodeKey>, until: Deadline) -> Option<Arc<Peer>> {
         let at_path = |peer: &&Arc<Peer>| peer.memory().is_some_and(|memory| memory.socket_path == path);
         let table = self.table();
         if let Some(peer) = table.locals.iter().find(at_path) {
@@ -167,11 +169,14 @@ impl Peers {
         if !self.local || table.locals.len() >= MAX_LOCAL || !path.exists() {
             return None;
         }
-        self.attempts.attempt(&path.to_string_lossy(), until, |until| self.map_socket(path, until))
+        // What was not of this pool when it was found may be once a catalog names it: that is another attempt.
+        let target = format!("{}{}", path.display(), if named.is_some() { " as named" } else { "" });
+        self.attempts.attempt(&target, until, |until| self.map_socket(path, named, until))
     }
 
-    fn map_socket(&self, path: &Path, until: Deadline) -> Option<Arc<Peer>> {
-        let opened = Peer::on_this_host(path, &self.context, until);
+    fn map_socket(&self, path: &Path, named: Option<&NodeKey>, until: Deadline) -> Option<Arc<Peer>> {
+        let is_named = |key: &NodeKey| named == Some(key) || self.table().member(key).is_some();
+        let opened = Peer::on_this_host(path, &self.context, is_named, until);
         let peer = Arc::new(opened.inspect_err(|error| tracing::debug!(?path, %error, "not a node to map")).ok()?);
         let mut known = None;
         self.change(|table| {
@@ -189,12 +194,12 @@ impl Peers {
         known.or(Some(peer))
     }
 
-    /// Maps every node that has a socket in `dir`.
+    /// Maps every node of this pool that has a socket in `dir`.
     pub(crate) fn scan(&self, dir: &Path, until: Deadline) {
         let Ok(entries) = std::fs::read_dir(dir) else { return };
         for path in entries.flatten().map(|entry| entry.path()) {
             if path.extension().is_some_and(|extension| extension == "sock") && !until.has_passed() {
-                self.try_socket(&path, until);
+                self.try_socket(&path, None, until);
             }
         }
     }

@@ -6,6 +6,7 @@
 //! unanswered for too long, and after it has failed, everyone passes the node by.
 
 use super::memory::Memory;
+use super::pool;
 use crate::bell::Bell;
 use crate::bounded::{Bounded, Taken};
 use crate::catalogs::Node;
@@ -40,6 +41,8 @@ pub(crate) struct Context {
     pub(crate) tcp: TcpConfig,
     pub(crate) faults: FaultPlan,
     pub(crate) connections: usize,
+    /// The client's catalogs: they say which pool it is of.
+    pub(crate) catalogs: Vec<String>,
     pub(crate) counters: Arc<Counters>,
     /// Whether this client's reads are leased at all.
     pub(crate) leases: bool,
@@ -113,10 +116,20 @@ impl Peer {
         }
     }
 
-    /// The node that listens at `path`, if it is one and its memory can be mapped.
-    pub(crate) fn on_this_host(path: &Path, context: &Arc<Context>, until: Deadline) -> Result<Self, ConnError> {
+    /// The node that listens at `path`, if it is one, of this pool (the catalogs name it, or see [`pool`]), and its memory can
+    /// be mapped.
+    pub(crate) fn on_this_host(
+        path: &Path,
+        context: &Arc<Context>,
+        is_named: impl FnOnce(&NodeKey) -> bool,
+        until: Deadline,
+    ) -> Result<Self, ConnError> {
         let hello = Hello { client: context.client, wants_memory: true };
         let (mut control, welcome, fds) = Connection::connect_unix(path, hello, until.capped(WELCOME))?;
+        let key = key_of(&welcome)?;
+        if !is_named(&key) && !pool::is_shared(&context.catalogs, &announced(&mut control, until)?) {
+            return Err(ConnError::Unexpected("the node is another pool's: it announces to other catalogs"));
+        }
         let (map, slab, writable) = match &fds[..] {
             [map, slab] => (map, slab, None),
             [map, slab, writable] => (map, slab, Some(writable)),
@@ -124,7 +137,6 @@ impl Peer {
         };
         let unmappable = |error| ConnError::Io(std::io::Error::other(error));
         let mapping = Mapping::open(map, slab, writable).map_err(unmappable)?;
-        let key = key_of(&welcome)?;
         let ring = if context.leases { open_ring(&mut control, until.capped(WELCOME)) } else { None };
         let memory = Memory::new(mapping, path.to_owned(), welcome.writable, control, ring);
         Ok(Self::new(key, Reach::Memory(Arc::new(memory)), context))
@@ -420,6 +432,15 @@ fn open_ring(control: &mut Connection, until: Deadline) -> Option<LeaseWriter> {
 
 fn is_usable(transport: &Faulty<TcpTransport>) -> bool {
     transport.health() != Health::Down
+}
+
+/// The catalogs that a node announces to; none if it does not say.
+fn announced(connection: &mut Connection, until: Deadline) -> Result<Vec<String>, ConnError> {
+    match connection.call(&Request::Catalogs, &[], until) {
+        Ok(Reply::Catalogs(addresses)) => Ok(addresses),
+        Ok(_) | Err(ConnError::Refused(_)) => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
 }
 
 fn key_of(welcome: &Welcome) -> Result<NodeKey, ConnError> {

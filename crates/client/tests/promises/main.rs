@@ -13,6 +13,7 @@ mod lookup_keeps_nothing_alive;
 mod management;
 mod match_prefix;
 mod no_space;
+mod pools_apart;
 mod replicas;
 mod round_trips;
 mod short_deadlines;

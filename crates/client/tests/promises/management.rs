@@ -2,7 +2,10 @@
 
 use crate::cluster::{BOTH, Cluster, Over, name};
 use std::collections::BTreeSet;
-use tidepool_client::{Client, ListCursor, Pattern, PutItem, PutOptions, Removal};
+use tidepool_client::{Client, ListCursor, NodeError, Pattern, PutItem, PutOptions, Removal};
+use tidepool_transfer::conn::{Connection, TcpOptions};
+use tidepool_types::{ClientId, Deadline};
+use tidepool_wire::message::Hello;
 
 fn fill(client: &Client, replicas: u32) {
     let keys: Vec<String> = (0..50).flat_map(|n| [format!("even/{n}"), format!("odd/{n}")]).collect();
@@ -112,6 +115,29 @@ fn a_node_that_there_is_no_way_to_is_named() {
     assert_eq!(away.remove_matching("key").unwrap().unanswered, hidden);
     assert!(here.get("key").unwrap().is_some(), "it is still there");
     assert_eq!(here.remove("key").unwrap(), Removal { removed: true, leased: false, unanswered: Vec::new() });
+}
+
+/// A node that served as many connections as it may refused a listing, and the whole call failed: nothing was listed, and
+/// `rm --matching` said that it had failed after it had removed blocks elsewhere. Now such a node is named like one that does not
+/// answer, and the others are heard.
+#[test]
+fn a_node_that_refuses_is_named_and_the_others_answer() {
+    let mut cluster = Cluster::new(1);
+    cluster.add_node("full", |config| config.max_connections = 4);
+    let client = cluster.client(Over::Tcp);
+    client.put("key", b"bytes", &crate::cluster::prefer("n0")).unwrap();
+    let hello = |client| Hello { client: ClientId(client), wants_memory: false };
+    let address = cluster.nodes[1].data_address();
+    let until = Deadline::after(std::time::Duration::from_secs(20));
+    let connect = |n| Connection::connect_tcp(address, &TcpOptions::default(), hello(n), until).unwrap();
+    let _seats: Vec<_> = (1..5).map(connect).collect();
+    let full = vec![name("full")];
+    let page = client.list(&Pattern::All, &ListCursor::default(), 10).unwrap();
+    assert_eq!((page.entries.len(), page.unanswered), (1, full.clone()));
+    let removals = client.remove_matching("key").unwrap();
+    assert_eq!((removals.copies, removals.unanswered), (1, full));
+    let error = client.remove_matching("(").unwrap_err();
+    assert!(matches!(error, NodeError::Invalid(_)), "a bad pattern is the call's own fault: {error}");
 }
 
 /// A batch whose request or reply was longer than a frame failed as a whole, and the node was passed by as if it were dead:

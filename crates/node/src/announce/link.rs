@@ -29,6 +29,8 @@ struct State {
     snapshots: u64,
     /// Whether a stream has ended, or could not be opened.
     failed: bool,
+    /// Whether the node stops, and nobody waits for catalogs any more.
+    released: bool,
     /// Why there is no stream that puts wait for; `None` while there is one.
     problem: Option<Problem>,
     /// When the probe was heard that heartbeats echo. The catalog wrote it before, and calls itself complete no longer
@@ -52,11 +54,17 @@ pub(super) struct Problem {
     pub(super) reason: String,
     /// It refuses the node because another one has its name.
     pub(super) name_in_use: bool,
+    /// It is the catalog at this other address, which has a stream.
+    pub(super) same_as: Option<String>,
 }
 
 impl Problem {
     pub(super) fn new(reason: impl Into<String>) -> Self {
-        Self { reason: reason.into(), name_in_use: false }
+        Self { reason: reason.into(), name_in_use: false, same_as: None }
+    }
+
+    pub(super) fn same_as(other: String) -> Self {
+        Self { same_as: Some(other.clone()), ..Self::new(format!("it is the catalog at {other}")) }
     }
 }
 
@@ -88,6 +96,7 @@ impl Link {
             gave_up: 0,
             snapshots: 0,
             failed: false,
+            released: false,
             problem: Some(Problem::new("not connected yet")),
             probed: Instant::now(),
             left_healthy: None,
@@ -220,12 +229,21 @@ impl Link {
         state.phase != Phase::Down && !state.resync && state.ack.pages >= pages
     }
 
-    /// Waits until the stream is healthy for the first time, or has failed.
-    pub(super) fn wait_first_contact(&self, until: Instant) {
+    /// Waits until the stream is healthy for the first time, or has failed; false if neither has happened in time.
+    pub(super) fn wait_first_contact(&self, until: Instant) -> bool {
         let mut state = self.state.lock();
-        while state.phase != Phase::Healthy && !state.failed && !self.changed.wait_until(&mut state, until).timed_out()
-        {
+        while state.phase != Phase::Healthy && !state.failed {
+            if self.changed.wait_until(&mut state, until).timed_out() {
+                return false;
+            }
         }
+        true
+    }
+
+    /// Ends every wait for acknowledgement, now and from now on.
+    pub(super) fn release(&self) {
+        self.state.lock().released = true;
+        self.changed.notify_all();
     }
 
     /// Waits until the catalog has acknowledged change `number`, if it is healthy. If its stream has ended and it may not
@@ -236,6 +254,9 @@ impl Link {
             let healthy = state.phase == Phase::Healthy;
             if healthy && state.ack.applied >= number {
                 return Waited::Done;
+            }
+            if state.released {
+                return Waited::Late;
             }
             let wait = match state.left_healthy {
                 _ if healthy => until,

@@ -3,8 +3,11 @@
 //! One thread per catalog keeps one inventory stream open (see `docs/catalog.md`). A put calls
 //! [`Announcer::wait_announced`] before it is answered: it sends the change on its own thread and waits for each healthy
 //! catalog's acknowledgement. A catalog that does not acknowledge in time costs that one put the bound, and later ones
-//! nothing: its stream is closed, and it gets a snapshot when it answers again.
+//! nothing: its stream is closed, and it gets a snapshot when it answers again. A catalog that is reached under several
+//! addresses gets one stream; the other addresses are tried again now and then.
 
+mod claims;
+mod complaint;
 mod link;
 mod outbox;
 mod sender;
@@ -12,6 +15,8 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
+use claims::Claims;
+use complaint::Complaint;
 use link::{Link, Waited};
 use outbox::Stopped;
 use parking_lot::Mutex;
@@ -27,6 +32,11 @@ use tidepool_types::{Deadline, Epoch, NodeName};
 use tidepool_wire::catalog as wire;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
+
+/// How often a wait looks whether the node stops.
+const STEP: Duration = Duration::from_millis(50);
+/// How long threads of the runtime that hang, as one that looks up a name may, are waited for.
+const HANGING: Duration = Duration::from_millis(100);
 
 /// What a node tells catalogs about itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -144,7 +154,7 @@ impl Announcer {
         }
         let mut builder = tokio::runtime::Builder::new_multi_thread();
         let runtime = builder.worker_threads(1).thread_name("tp-announce-io").enable_all().build()?;
-        let mut threads = Vec::new();
+        let (mut threads, claims) = (Vec::new(), Arc::<Claims>::default());
         for target in &announcer.targets {
             let sender = Sender {
                 target: target.clone(),
@@ -152,8 +162,10 @@ impl Announcer {
                 info: info.clone(),
                 used: announcer.used.clone(),
                 config: announcer.config.clone(),
+                claims: claims.clone(),
                 runtime: runtime.handle().clone(),
                 stop: stopped.clone(),
+                complaint: Complaint::default(),
             };
             let thread = std::thread::Builder::new().name("tp-announce".to_owned());
             threads.push(thread.spawn(move || sender.run())?);
@@ -162,9 +174,18 @@ impl Announcer {
         Ok(announcer)
     }
 
-    /// Waits until every catalog has taken the first snapshot or has failed to.
-    pub fn wait_first_contact(&self, deadline: Deadline) {
-        self.targets.iter().for_each(|target| target.link.wait_first_contact(deadline.instant()));
+    /// Waits until every catalog has taken the first snapshot or has failed to, for as long as `go_on` says yes.
+    pub fn wait_first_contact(&self, deadline: Deadline, go_on: &dyn Fn() -> bool) {
+        for target in &self.targets {
+            while go_on() && !deadline.has_passed() && !target.link.wait_first_contact(deadline.capped(STEP).instant())
+            {
+            }
+        }
+    }
+
+    /// The node stops: no put waits for a catalog any more.
+    pub fn release(&self) {
+        self.targets.iter().for_each(|target| target.link.release());
     }
 
     /// Waits until every healthy catalog has acknowledged change `number`. True once that is so, be it because a catalog
@@ -205,19 +226,23 @@ impl Announcer {
         self.used.store(bytes, Ordering::Relaxed);
     }
 
-    /// How each catalog stands.
+    /// How each catalog stands. One with two addresses stands the same under both.
     #[must_use]
     pub fn status(&self) -> Vec<CatalogStatus> {
         let status = |target: &Arc<Target>| {
-            let (acknowledged, snapshots, gave_up) = target.link.numbers();
             let problem = target.link.problem();
+            let same_as = problem.as_ref().and_then(|problem| problem.same_as.as_ref());
+            let double = same_as.and_then(|address| self.targets.iter().find(|other| other.address == *address));
+            let Target { link, .. } = &**double.unwrap_or(target);
+            let (acknowledged, snapshots, gave_up) = link.numbers();
+            let problem = link.problem();
             CatalogStatus {
                 address: target.address.clone(),
-                healthy: target.link.is_healthy(),
+                healthy: link.is_healthy(),
                 acknowledged,
                 snapshots,
                 gave_up,
-                connected: target.link.is_up(),
+                connected: link.is_up(),
                 name_in_use: problem.as_ref().is_some_and(|problem| problem.name_in_use),
                 problem: problem.map(|problem| problem.reason),
             }
@@ -232,7 +257,7 @@ impl Announcer {
         for thread in threads {
             let _ = thread.join();
         }
-        runtime.shutdown_timeout(Duration::from_secs(1));
+        runtime.shutdown_timeout(HANGING);
     }
 }
 

@@ -1,7 +1,9 @@
 //! The thread that talks to one catalog: connects, sends a snapshot, then every change and heartbeats; and begins again
 //! whenever the stream ends.
 
-use super::link::{Link, Problem};
+use super::claims::Claims;
+use super::complaint::Complaint;
+use super::link::Link;
 use super::outbox::{Outbox, Stopped, page};
 use super::stream::{Stream, heartbeat};
 use super::{AnnounceConfig, NodeInfo};
@@ -20,6 +22,11 @@ const PAGE_SLOTS: usize = 8192;
 const PAGES_IN_FLIGHT: u64 = 4;
 /// The first rest after a failure; each further one is twice as long, up to the configured bound.
 const FIRST_REST: Duration = Duration::from_millis(20);
+/// The rest of an address whose catalog has a stream under another one. Another catalog may start there, and counts on
+/// hearing from the node before it has settled.
+const DORMANT: Duration = Duration::from_millis(500);
+/// A stream that ended sooner counts as a failure: whatever ends them so soon must not be tried all the time.
+const LASTING: Duration = Duration::from_secs(1);
 /// How long a goodbye may take.
 const PARTING: Duration = Duration::from_millis(200);
 
@@ -39,8 +46,10 @@ pub(super) struct Sender {
     pub(super) info: NodeInfo,
     pub(super) used: Arc<AtomicU64>,
     pub(super) config: AnnounceConfig,
+    pub(super) claims: Arc<Claims>,
     pub(super) runtime: Handle,
     pub(super) stop: watch::Receiver<bool>,
+    pub(super) complaint: Complaint,
 }
 
 /// How a stretch of work on a stream ended.
@@ -58,15 +67,26 @@ impl Sender {
     pub(super) fn run(mut self) {
         let mut rest = FIRST_REST;
         while !self.stopping() {
+            let longer = (rest * 2).min(self.config.retry_within);
             match self.open() {
                 Some(stream) => {
-                    rest = FIRST_REST;
+                    let opened = Instant::now();
                     self.serve(stream);
+                    rest = if opened.elapsed() >= LASTING { FIRST_REST } else { longer };
+                    self.rest(rest);
                 }
-                None => rest = (rest * 2).min(self.config.retry_within),
+                None if self.is_double() => self.rest(DORMANT),
+                None => {
+                    rest = longer;
+                    self.rest(rest);
+                }
             }
-            self.rest(rest);
         }
+    }
+
+    /// Whether another stream leads to the same catalog.
+    fn is_double(&self) -> bool {
+        self.target.link.problem().is_some_and(|problem| problem.same_as.is_some())
     }
 
     fn stopping(&self) -> bool {
@@ -80,22 +100,34 @@ impl Sender {
         self.runtime.block_on(stopped);
     }
 
-    fn open(&self) -> Option<Stream> {
-        let Target { address, link, .. } = &*self.target;
-        let used = self.used.load(Ordering::Relaxed);
-        match Stream::open(address, &self.info, used, link.clone(), &self.config, &self.runtime) {
-            Ok(stream) => Some(stream),
-            Err(status) => {
-                tracing::warn!(
-                    catalog = address,
-                    reason = status.message(),
-                    "a catalog takes no inventory from this node"
-                );
-                let name_in_use = status.code() == tonic::Code::AlreadyExists;
-                link.not_opened(Problem { reason: status.message().to_owned(), name_in_use });
-                None
+    /// Opens a stream, unless the announcer stops first.
+    fn open(&mut self) -> Option<Stream> {
+        let Self { target, info, used, claims, config, runtime, stop, complaint, .. } = self;
+        let Target { address, link, .. } = &**target;
+        let hello = info.to_wire(used.load(Ordering::Relaxed));
+        let opened = runtime.block_on(async {
+            tokio::select! {
+                opened = Stream::open(address, hello, link.clone(), claims, config) => Some(opened),
+                _ = stop.wait_for(|stop| *stop) => None,
             }
+        });
+        let problem = match opened? {
+            Ok(stream) => {
+                *complaint = Complaint::default();
+                return Some(stream);
+            }
+            Err(problem) => problem,
+        };
+        if problem.same_as.is_none() {
+            if let Some(attempts) = complaint.is_due(&problem.reason, Instant::now()) {
+                let reason = &problem.reason;
+                tracing::warn!(catalog = address, reason, attempts, "a catalog takes no inventory from this node");
+            }
+        } else if link.problem().is_none_or(|before| before != problem) {
+            tracing::info!(catalog = address, reason = problem.reason, "a catalog has two addresses, one is enough");
         }
+        link.not_opened(problem);
+        None
     }
 
     /// Uses a stream until it ends.

@@ -1,7 +1,8 @@
 //! One connection to one catalog: what goes up, and the task that hears what comes down.
 
-use super::link::Link;
-use super::{AnnounceConfig, NodeInfo};
+use super::AnnounceConfig;
+use super::claims::{Claim, Claims};
+use super::link::{Link, Problem};
 use std::sync::Arc;
 use std::time::Duration;
 use tidepool_wire::catalog::{
@@ -21,34 +22,38 @@ pub(super) struct Stream {
     pub(super) up: mpsc::Sender<InventoryUp>,
     listener: JoinHandle<()>,
     runtime: Handle,
+    _claim: Claim,
 }
 
 impl Stream {
-    /// Connects and says hello.
-    pub(super) fn open(
+    /// Connects, asks which catalog it is and, unless another stream leads to the same one, says hello.
+    pub(super) async fn open(
         address: &str,
-        info: &NodeInfo,
-        used: u64,
+        hello: wire::NodeInfo,
         link: Arc<Link>,
+        claims: &Arc<Claims>,
         config: &AnnounceConfig,
-        runtime: &Handle,
-    ) -> Result<Self, Status> {
+    ) -> Result<Self, Problem> {
         let (up, messages) = mpsc::channel(QUEUE);
-        let hello = Message::Hello(Hello { node: Some(info.to_wire(used)) });
         let connect = async {
             let endpoint = wire::endpoint(address, config.connect_within);
             let channel = match endpoint {
                 Ok(endpoint) => endpoint.connect().await,
                 Err(error) => Err(error),
             };
-            let channel = channel.map_err(|error| Status::unavailable(chain(&error)))?;
+            let mut client = wire::client(channel.map_err(|error| Problem::new(chain(&error)))?);
+            let incarnation = client.stat(wire::StatRequest {}).await.map_err(refused)?.into_inner().incarnation;
+            let claim = claims.claim(incarnation, address).map_err(Problem::same_as)?;
+            let hello = Message::Hello(Hello { node: Some(hello) });
             let _ = up.send(InventoryUp { message: Some(hello) }).await;
-            Ok::<_, Status>(wire::client(channel).inventory(ReceiverStream::new(messages)).await?.into_inner())
+            let down = client.inventory(ReceiverStream::new(messages)).await.map_err(refused)?;
+            Ok((claim, down.into_inner()))
         };
-        let within = async { tokio::time::timeout(config.connect_within, connect).await };
-        let down = runtime.block_on(within).map_err(|_| Status::deadline_exceeded("no answer"))??;
+        let opened = tokio::time::timeout(config.connect_within, connect).await;
+        let (claim, down) = opened.map_err(|_| Problem::new("no answer"))??;
+        let runtime = Handle::current();
         let listener = runtime.spawn(listen(down, link));
-        Ok(Self { up, listener, runtime: runtime.clone() })
+        Ok(Self { up, listener, runtime, _claim: claim })
     }
 
     /// Sends one message, waiting for room until `within` has passed; false when there was none or the stream is closed.
@@ -66,7 +71,7 @@ impl Stream {
 
     /// Says goodbye and waits a moment for the catalog to take note.
     pub(super) fn part(self, within: Duration) {
-        let Self { up, listener, runtime } = self;
+        let Self { up, listener, runtime, _claim } = self;
         let goodbye = InventoryUp { message: Some(Message::Goodbye(wire::Goodbye {})) };
         runtime.block_on(async {
             let abort = listener.abort_handle();
@@ -109,6 +114,10 @@ async fn listen(mut down: Streaming<InventoryDown>, link: Arc<Link>) {
         }
     };
     link.take_down(&end);
+}
+
+fn refused(status: Status) -> Problem {
+    Problem { name_in_use: status.code() == tonic::Code::AlreadyExists, ..Problem::new(status.message()) }
 }
 
 /// An error with its causes.

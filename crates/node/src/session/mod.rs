@@ -189,6 +189,7 @@ impl<'a> Session<'a> {
             Request::Judge(judge) => self.judge(&judge),
             Request::Supersede(items) => self.supersede(&items),
             Request::Offer(offer) => self.offer(offer),
+            Request::Catalogs => Answer::Reply(Reply::Catalogs(self.shared.config.catalogs.clone())),
         })
     }
 

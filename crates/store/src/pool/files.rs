@@ -92,8 +92,13 @@ pub(super) struct Files {
     map_readable: OwnedFd,
     slab_readable: OwnedFd,
     slab_writable: OwnedFd,
-    _names: [Name; 2],
-    /// Held for as long as the pool lives; goes last.
+    /// Taken once, by whoever removes the files.
+    names: Mutex<Option<Names>>,
+}
+
+struct Names {
+    _files: [Name; 2],
+    /// Held for as long as the files have names; goes last.
     _lock: Lock,
 }
 
@@ -108,6 +113,15 @@ impl Files {
 }
 
 impl Pool {
+    /// Removes the pool's files now, whoever still uses the pool: memory that is mapped stays, only the names go. For an owner
+    /// that ends and cannot wait for them.
+    pub fn remove_files(&self) {
+        let names = self.files.names.lock().take();
+        drop(names);
+    }
+}
+
+impl Pool {
     /// Makes a pool: allocates and touches all of its memory, so that nothing can run out of it later.
     pub fn create(config: &PoolConfig) -> Result<Arc<Self>, OpenError> {
         Self::create_while(config, &|| true)
@@ -118,11 +132,15 @@ impl Pool {
         let shape = shape_of(config)?;
         fs::create_dir_all(&config.dir).map_err(at(&config.dir))?;
         let path = |extension: &str| config.dir.join(format!("{}.{extension}", config.name));
-        marked::remove_leftovers(&config.dir, &[("map", MAP_MARK), ("slab", SLAB_MARK)]);
-        let lock = marked::lock_patiently(&path("lock")).map_err(|error| explain(error, config, shape, 0))?;
-        let lock = lock.ok_or_else(|| OpenError::InUse { name: config.name.clone(), dir: config.dir.clone() })?;
-        check_space(config, shape)?;
         let (map_path, slab_path) = (path("map"), path("slab"));
+        marked::remove_leftovers(&config.dir, &[("map", MAP_MARK), ("slab", SLAB_MARK)], go_on);
+        let lock = marked::lock_patiently(&path("lock"), &|| map_path.exists(), go_on);
+        let lock = match lock.map_err(|error| explain(error, config, shape, 0))? {
+            Some(lock) => lock,
+            None if !go_on() => return Err(OpenError::Stopped),
+            None => return Err(OpenError::InUse { name: config.name.clone(), dir: config.dir.clone() }),
+        };
+        check_space(config, shape)?;
         let map_file = create(&map_path, MAP_MARK).map_err(|error| explain(error, config, shape, 0))?;
         let slab_file = create(&slab_path, SLAB_MARK).map_err(|error| explain(error, config, shape, 0))?;
         for (file, path, len) in
@@ -146,8 +164,7 @@ impl Pool {
             map_readable: map_file.readable,
             slab_readable: slab_file.readable,
             slab_writable: slab_file.writable,
-            _names: [map_file.name, slab_file.name],
-            _lock: lock,
+            names: Mutex::new(Some(Names { _files: [map_file.name, slab_file.name], _lock: lock })),
         };
         let (freed, changed) = (Condvar::new(), Condvar::new());
         Ok(Arc::new(Self { shape, map, slab, files, inner: Mutex::new(Inner::empty(shape)), freed, changed }))

@@ -50,16 +50,30 @@ pub(super) fn clear(path: &Path, mark: Mark) -> Result<(), OpenError> {
     }
 }
 
-/// Takes the lock file; `None` when a live owner has it. Another node that starts in the same directory holds the lock for
-/// a moment while it looks for leftovers.
-pub(super) fn lock_patiently(path: &Path) -> Result<Option<Lock>, OpenError> {
-    for _ in 0..20 {
-        if let Some(lock) = lock(path)? {
-            return Ok(Some(lock));
+/// How long a lock may be held without an owner at work.
+const CLEARING: Duration = Duration::from_secs(60);
+/// The same with one: it may be just about to go.
+const OWNED: Duration = Duration::from_millis(200);
+
+/// Takes the lock file; `None` when a live owner has it, or `go_on` says no. Another node that starts in the same directory
+/// has the lock while it removes a dead owner's files: freeing their memory takes seconds, and all that time `is_owned` says
+/// no, since their names go first.
+pub(super) fn lock_patiently(
+    path: &Path,
+    is_owned: &dyn Fn() -> bool,
+    go_on: &dyn Fn() -> bool,
+) -> Result<Option<Lock>, OpenError> {
+    let (mut waited, mut owned) = (Duration::ZERO, Duration::ZERO);
+    loop {
+        let lock = lock(path)?;
+        if lock.is_some() || waited >= CLEARING || owned >= OWNED || !go_on() {
+            return Ok(lock);
         }
-        std::thread::sleep(Duration::from_millis(10));
+        let pause = Duration::from_millis(10);
+        std::thread::sleep(pause);
+        waited += pause;
+        owned = if is_owned() { owned + pause } else { Duration::ZERO };
     }
-    lock(path)
 }
 
 /// Takes the lock file, making it if there is none; `None` when somebody has it.
@@ -87,10 +101,12 @@ fn lock(path: &Path) -> Result<Option<Lock>, OpenError> {
     }
 }
 
-/// Removes the files of owners that died without doing so: those whose lock bears the mark and is held by nobody.
-pub(super) fn remove_leftovers(dir: &Path, siblings: &[(&str, Mark)]) {
+/// Removes the files of owners that died without doing so: those whose lock bears the mark and is held by nobody. Stops when
+/// `go_on` says no.
+pub(super) fn remove_leftovers(dir: &Path, siblings: &[(&str, Mark)], go_on: &dyn Fn() -> bool) {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
-    for path in entries.filter(|path| path.extension().is_some_and(|extension| extension == "lock")) {
+    let locks = entries.filter(|path| path.extension().is_some_and(|extension| extension == "lock"));
+    for path in locks.take_while(|_| go_on()) {
         let Ok(Found::Ours(file)) = look(&path, LOCK) else { continue };
         if !matches!(try_lock(&file), Ok(true)) || !is_named(&file, &path) {
             continue;

@@ -107,6 +107,7 @@ messages! { Request, RequestKind:
     0x15 => ReserveAs(reserve: ReserveAs),
     0x16 => Supersede(items: Vec<(BlockId, Version)>),
     0x17 => Offer(offer: Offer),
+    0x18 => Catalogs,
 }
 
 messages! { Reply, ReplyKind:
@@ -127,4 +128,5 @@ messages! { Reply, ReplyKind:
     0x8e => Ring,
     0x8f => Judged(judgements: Vec<Judgement>),
     0x90 => Superseded(superseded: Superseded),
+    0x91 => Catalogs(addresses: Vec<String>),
 }

@@ -88,6 +88,7 @@ pub(crate) fn requests() -> Vec<(&'static str, Request)> {
         ("reserve_as", Request::ReserveAs(reserve_as())),
         ("supersede", Request::Supersede(vec![(id(9), Version(0x5000)), (id(10), Version(0x6001))])),
         ("offer", Request::Offer(Offer { node: "host-2".into(), ids: vec![id(11)] })),
+        ("catalogs", Request::Catalogs),
     ]
 }
 
@@ -131,6 +132,7 @@ pub(crate) fn replies() -> Vec<(&'static str, Reply)> {
         ("ring", Reply::Ring),
         ("judged", Reply::Judged(vec![Judgement::Absent, Judgement::Free, Judgement::Leased, Judgement::Foreign])),
         ("superseded", Reply::Superseded(superseded())),
+        ("catalogs_reply", Reply::Catalogs(vec!["host-1:7411".into(), "host-2:7411".into()])),
     ]
 }
 

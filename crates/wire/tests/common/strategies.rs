@@ -104,6 +104,7 @@ pub(crate) fn request() -> impl Strategy<Value = Request> {
         }),
         vec((id(), version()), ITEMS).prop_map(Request::Supersede),
         (".{0,20}", vec(id(), ITEMS)).prop_map(|(node, ids)| Request::Offer(Offer { node, ids })),
+        Just(Request::Catalogs),
     ]
 }
 
@@ -214,5 +215,6 @@ pub(crate) fn reply() -> impl Strategy<Value = Reply> {
         vec(judgement(), ITEMS).prop_map(Reply::Judged),
         (vec(supersede_outcome(), ITEMS), vec(".{0,20}", ITEMS))
             .prop_map(|(items, pullers)| Reply::Superseded(Superseded { items, pullers })),
+        vec(".{0,20}", ITEMS).prop_map(Reply::Catalogs),
     ]
 }

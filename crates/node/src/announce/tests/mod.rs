@@ -269,3 +269,52 @@ fn a_node_that_stops_says_goodbye_and_leaves_no_thread() {
     eventually("its block is gone at once", || asker.found(&[id(1)]) == [false]);
     assert_eq!(Arc::strong_count(&inventory), 2, "the announcer itself and this test: no thread holds it");
 }
+
+#[test]
+fn a_catalog_with_two_addresses_gets_one_stream_and_keeps_it_when_one_address_fails() {
+    // A node that was told two addresses of one catalog (its host's and 127.0.0.1, or a name that resolved only later) opened
+    // a stream for each. The catalog has one stream per node, so each replaced the other: 30 snapshots a second for ever,
+    // and a catalog that was never complete. Now the catalog's incarnation tells, and the second address only stands by.
+    let server = catalog();
+    let lines = [Proxy::new(server.address()), Proxy::new(server.address())];
+    let inventory = Arc::new(MemoryInventory::new(1 << 16));
+    let announcer = announce(&inventory, lines.iter().map(|line| line.address.to_string()).collect());
+    let link_up = |n: usize| announcer.targets[n].link.is_healthy();
+    let is_double = |n: usize| announcer.targets[n].link.problem().is_some_and(|problem| problem.same_as.is_some());
+    let settled = || (0..2).any(|n| link_up(n) && is_double(1 - n));
+    eventually("one has a stream, the other one knows", settled);
+    let snapshots = || announcer.targets.iter().map(|target| target.link.numbers().1).sum::<u64>();
+    assert_eq!(snapshots(), 1);
+    assert!(all_healthy(&announcer), "the catalog is well, whatever address one asks for");
+    for n in 0..200 {
+        assert!(announcer.wait_announced(inventory.add(id(n)), soon()));
+    }
+    assert_eq!(snapshots(), 1, "no stream has put out the other");
+    let first = usize::from(!link_up(0));
+    lines[first].hold(true);
+    eventually("the other address takes over", || link_up(1 - first));
+    lines[first].hold(false);
+    eventually("the first one stands by", || is_double(first));
+    assert!(link_up(1 - first));
+    let asker = Asker::new(&server);
+    eventually("the catalog knows all", || all_healthy(&announcer) && asker.agrees(&inventory, 300));
+}
+
+#[test]
+fn a_put_that_waits_for_a_catalog_is_let_go_when_the_node_stops() {
+    // With a long bound and a catalog that hangs, a put kept its connection's thread busy long after the node was told to
+    // stop: it gave up waiting for the thread, said no goodbye and left its files. Now nobody waits any more.
+    let server = catalog();
+    let proxy = Proxy::new(server.address());
+    let inventory = Arc::new(MemoryInventory::new(10));
+    let config = AnnounceConfig { ack_bound: Duration::from_secs(600), ..AnnounceConfig::default() };
+    let announcer = Announcer::start(inventory.clone(), info("n"), vec![proxy.address.to_string()], config).unwrap();
+    eventually("it is healthy", || all_healthy(&announcer));
+    proxy.hold(true);
+    let number = inventory.add(id(1));
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| announcer.wait_announced(number, Deadline::after(Duration::from_secs(600))));
+        announcer.release();
+        assert!(!waiting.join().unwrap(), "it was not announced");
+    });
+}
