@@ -42,9 +42,13 @@ def sliding(window: int, block_size: int = 16) -> Any:
 class Worker:
     """One rank: its KV cache and its connector."""
 
-    def __init__(self, config: Any, kv_cache_config: Any, rank: int) -> None:
-        config.parallel_config.rank = rank
-        self.rank = rank
+    def __init__(self, config: Any, specs: Sequence[Any], blocks: int, rank: int, replicas: int) -> None:
+        parallel = config.parallel_config
+        parallel.rank = rank
+        #: Ranks of one share hold the same bytes.
+        self.share = rank % parallel.tensor_parallel_size // replicas
+        kv_cache_config = cache_config_of(config, specs, blocks, rank // parallel.tensor_parallel_size, replicas)
+        self.layers = [group.layer_names for group in kv_cache_config.kv_cache_groups]
         self.connector = TidepoolConnector(config, KVConnectorRole.WORKER, kv_cache_config)
         self.caches = {
             name: torch.zeros(kv_cache_config.num_blocks, HEADS, group.kv_cache_spec.block_size, 2 * SIZE)
@@ -85,6 +89,8 @@ class Simulated:
         specs: Sequence[Any] = (full(),),
         blocks: int = 128,
         ranks: int = 1,
+        stages: int = 1,
+        replicas: int = 1,
         batch: int = 256,
         **options: Any,
     ) -> None:
@@ -98,19 +104,17 @@ class Simulated:
             max_num_seqs=8,
             enable_prefix_caching=True,
             tensor_parallel_size=ranks,
+            pipeline_parallel_size=stages,
             kv_transfer_config=connector,
             async_scheduling=False,
             **options,
         )
         self.config = arguments.create_engine_config()
-        groups = [KVCacheGroupSpec([f"layer{2 * n}", f"layer{2 * n + 1}"], spec) for n, spec in enumerate(specs)]
-        kv_cache_config = KVCacheConfig(num_blocks=blocks, kv_cache_tensors=[], kv_cache_groups=groups)
         self.config.cache_config.num_gpu_blocks = blocks
+        kv_cache_config = cache_config_of(self.config, specs, blocks, 0, replicas)
         block_size, hashed = resolve_kv_cache_block_sizes(kv_cache_config, self.config)
-        kv_cache_config.hash_block_size = hashed
-        kv_cache_config.cache_hit_alignment_tokens = block_size
-        self.groups = groups
-        self.workers = [Worker(self.config, kv_cache_config, rank) for rank in range(ranks)]
+        self.specs = specs
+        self.workers = [Worker(self.config, specs, blocks, rank, replicas) for rank in range(ranks * stages)]
         self.scheduler = Scheduler(
             self.config, kv_cache_config, StructuredOutputManager(self.config), block_size, hashed, log_stats=True
         )
@@ -118,7 +122,7 @@ class Simulated:
         hash_function = get_hash_fn_by_name(self.config.cache_config.prefix_caching_hash_algo)
         init_none_hash(hash_function)
         self.hasher = get_request_block_hasher(hashed, hash_function)
-        self.aggregator = KVOutputAggregator(ranks)
+        self.aggregator = KVOutputAggregator(ranks * stages)
         self.requests: dict[str, Request] = {}
         self.counted: dict[str, int] = {}
         self.events: list[Any] = []
@@ -186,21 +190,31 @@ class Simulated:
         codes = [0]
         for token in tokens:
             codes.append(zlib.crc32(token.to_bytes(4, "little"), codes[-1]))
-        for group, table in zip(self.groups, tables, strict=True):
-            size = group.kv_cache_spec.block_size
-            window = getattr(group.kv_cache_spec, "sliding_window", None) or len(tokens)
+        for index, (spec, table) in enumerate(zip(self.specs, tables, strict=True)):
+            size = spec.block_size
+            window = getattr(spec, "sliding_window", None) or len(tokens)
             for worker in self.workers:
-                for layer in group.layer_names:
+                for layer in worker.layers[index]:
                     cache = worker.caches[layer]
                     for position in range(max(0, start - window + 1), start):
                         found = cache[table[position // size], :, position % size]
-                        expected = value(codes[position + 1], layer, worker.rank)
+                        expected = value(codes[position + 1], layer, worker.share)
                         assert bool((found == expected).all()), f"{name}: wrong KV at {position} of {layer}"
                     for position in range(start, start + count):
-                        expected = value(codes[position + 1], layer, worker.rank)
+                        expected = value(codes[position + 1], layer, worker.share)
                         cache[table[position // size], :, position % size] = expected
         return [codes[-1] % 1000] if start + count == len(tokens) else []
 
 
-def value(code: int, layer: str, rank: int) -> float:
-    return float(zlib.crc32(f"{layer}/{rank}".encode(), code) % 65521)
+def cache_config_of(config: Any, specs: Sequence[Any], blocks: int, stage: int, replicas: int) -> Any:
+    """The KV cache of one pipeline stage: two layers for each group."""
+    names = [[f"layer{stage}.{2 * group + layer}" for layer in range(2)] for group in range(len(specs))]
+    groups = [KVCacheGroupSpec(layers, spec) for layers, spec in zip(names, specs, strict=True)]
+    made = KVCacheConfig(num_blocks=blocks, kv_cache_tensors=[], kv_cache_groups=groups)
+    made.cache_hit_alignment_tokens, made.hash_block_size = resolve_kv_cache_block_sizes(made, config)
+    made.kv_tp_replicas = replicas
+    return made
+
+
+def value(code: int, layer: str, share: int) -> float:
+    return float(zlib.crc32(f"{layer}/{share}".encode(), code) % 65521)

@@ -85,6 +85,8 @@ class Restores(WithPool):
     shapes: ClassVar[dict[str, Any]] = {
         "one group": {},
         "two ranks": {"ranks": 2},
+        "two ranks with the same bytes": {"ranks": 2, "replicas": 2},
+        "two stages of two ranks": {"ranks": 2, "stages": 2},
         "windows only": {"specs": [sliding(40)]},
         "prefill in parts": {"batch": 64},
         **(SEVERAL_GROUPS if TELLS_FAILED_REQUESTS else {}),
@@ -135,6 +137,12 @@ class Restores(WithPool):
         engine.run()
         self.assertEqual(engine.counted["blocks_loaded"], 2 * 3)
 
+    def test_ranks_that_hold_the_same_bytes_save_them_once(self) -> None:
+        self.computed(prompt(10, 320), ranks=2, replicas=2)
+        self.assertEqual(len(self.pool.list_blocks("g0")), 20)
+        self.computed(prompt(11, 320), ranks=2, stages=2)
+        self.assertEqual(len(self.pool.list_blocks("g0")), 20 + 4 * 20)
+
     def test_hot_blocks_of_the_engine_return_to_a_pool_that_lost_them(self) -> None:
         tokens = prompt(4, 300)
         engine = self.engine()
@@ -180,25 +188,29 @@ class Failures(WithPool):
                 generated = self.computed(tokens, specs=specs)
                 engine = self.engine(specs=specs)
                 request = engine.add("again", tokens)
-                self.lose_after_the_look_up(engine, request)
+                begun = self.lose_after_the_look_up(engine)
                 engine.run()
                 self.assertEqual(list(request.output_token_ids), generated)
                 self.assertGreater(engine.counted["blocks_not_loaded"], 0)
+                self.assertEqual(begun, ["again"], "a load that failed was tried again")
                 self.check_nothing_held(engine)
                 # What was computed instead is there again.
                 self.assertEqual(len(self.pool.list_blocks("g0")), 300 // BLOCK)
                 self.pool.remove_all()
 
-    def lose_after_the_look_up(self, engine: Simulated, request: Any) -> None:
-        """Empties the pool between the answer and the load."""
+    def lose_after_the_look_up(self, engine: Simulated) -> list[str]:
+        """Empties the pool between the answer and the load; the answer is which loads were begun, as they are."""
         begin = engine.workers[0].connector._worker.begin_loads
+        begun: list[str] = []
 
         def empty_first(step: Any) -> None:
+            begun.extend(load.request for load in step.loads)
             if step.loads:
                 self.pool.remove_all()
             begin(step)
 
         engine.workers[0].connector._worker.begin_loads = empty_first
+        return begun
 
     def test_the_first_blocks_of_a_load_count_though_a_later_one_failed(self) -> None:
         tokens = prompt(7, 300)
@@ -267,6 +279,47 @@ class Failures(WithPool):
 
 
 class Ends(WithPool):
+    def test_blocks_stay_in_place_while_they_are_saved_though_their_request_is_gone(self) -> None:
+        tokens = prompt(60, 200)
+        for ending in ("finished", "aborted"):
+            with self.subTest(ending):
+                engine = self.engine(blocks=60)
+                late = self.hold_saves_back(engine)
+                engine.add("saved late", tokens, generate=1 if ending == "finished" else 100)
+                while not late:
+                    engine.step()
+                engine.abort("saved late")
+                # As many blocks as there are change hands.
+                for number in range(4):
+                    engine.add(f"other {number}", prompt(61 + number, 500), generate=1)
+                    while engine.scheduler.get_num_unfinished_requests():
+                        engine.step()
+                self.assertLess(engine.free_blocks(), 59)
+                late.pop()()
+                engine.run()
+                self.check_nothing_held(engine)
+                reader = self.engine()
+                reader.add("reader", tokens)
+                reader.run()
+                self.assertEqual(reader.restored["reader"], 200 // BLOCK * BLOCK)
+                self.pool.remove_all()
+
+    def hold_saves_back(self, engine: Simulated) -> list[Any]:
+        """The first save waits until it is called; those after it are done at once."""
+        worker = engine.workers[0].connector._worker
+        begin, held = worker.begin_saves, []
+        late: list[Any] = []
+
+        def begin_or_hold(step: Any) -> None:
+            if step.saves and not held:
+                held.append(step)
+                late.append(lambda: begin(step))
+            else:
+                begin(step)
+
+        worker.begin_saves = begin_or_hold
+        return late
+
     def test_preempted_requests_finish_and_leave_nothing_held(self) -> None:
         tokens = [prompt(20 + n, 100) for n in range(4)]
         expected = [self.computed(each) for each in tokens]

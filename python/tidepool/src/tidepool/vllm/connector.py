@@ -67,7 +67,7 @@ class TidepoolConnector(KVConnectorBase_V1, SupportsHMA):
         return self._plans.matched_tokens(request, num_computed_tokens)
 
     def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
-        self._plans.allocated(request, blocks.get_block_ids(), num_external_tokens)
+        self._plans.allocated(request, blocks, num_external_tokens)
 
     def build_connector_meta(self, scheduler_output: Any) -> Step:
         return self._plans.build_step(scheduler_output)

@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -130,7 +130,7 @@ class SchedulerSide:
         self.refuse_loads(f"only {len(self._ranks)} of {self._workers} workers have described their memory")
         return 0, False
 
-    def allocated(self, request: Any, block_ids: tuple[list[int], ...], external: int) -> None:
+    def allocated(self, request: Any, blocks: Any, external: int) -> None:
         """Blocks were allocated; the last ``external`` tokens of those computed are to be loaded into them."""
         tracked = self._requests.get(request.request_id)
         if tracked is None:
@@ -138,7 +138,7 @@ class SchedulerSide:
         tracked.loading = external > 0
         if not external:
             return
-        local = self._asked[request.request_id]
+        local, block_ids = self._asked[request.request_id], blocks.get_block_ids()
         tracked.loaded = range(local // self._hashed, (local + external) // self._hashed)
         places = [(group, self._places(group, block_ids[group.id], tracked.loaded)) for group in self._groups]
         parts = [self._part(request, group, block_ids[group.id], where) for group, where in places if where]
@@ -190,21 +190,24 @@ class SchedulerSide:
             tracked = self._requests.get(request_id)
             if tracked is None:
                 continue
-            # Newer versions know a request's blocks; what is tracked here may have been freed where windows slide.
-            tables = state and state.get_block_ids(request_id)
-            save = self._save(tracked, tables or tracked.tables, before + output.num_scheduled_tokens[request_id])
-            if save:
-                yield save
+            done = self._full_blocks(tracked, before + output.num_scheduled_tokens[request_id])
+            if done > tracked.offered:
+                # Newer versions know a request's blocks; what is tracked here may have been freed where windows slide.
+                tables = state.get_block_ids(request_id) if state else tracked.tables
+                if save := self._save(tracked, tables, done):
+                    yield save
 
-    def _save(self, tracked: Tracked, tables: Iterable[list[int]], tokens: int) -> Save | None:
-        """The blocks that are full once ``tokens`` are computed, and were not offered yet."""
-        done = min(tokens // self._hashed, len(tracked.request.block_hashes))
+    def _full_blocks(self, tracked: Tracked, tokens: int) -> int:
+        """How many hashed blocks are full once ``tokens`` are computed; tokens not sampled yet have no hash."""
+        return min(tokens // self._hashed, len(tracked.request.block_hashes))
+
+    def _save(self, tracked: Tracked, tables: Sequence[list[int]], done: int) -> Save | None:
+        """Those of the first ``done`` hashed blocks that were not offered yet."""
         if self._pins is None or done <= tracked.offered:
             return None
         if not self._pins.has_room():
             self._counted["saves_delayed"] += 1
             return None
-        tables = list(tables)
         wanted = [index for index in range(tracked.offered, done) if index not in tracked.loaded]
         tracked.offered = done
         parts, events = [], []
@@ -234,10 +237,11 @@ class SchedulerSide:
         tracked = self._requests.get(request.request_id)
         if tracked is None or self._fingerprint is None or tracked.loading:
             return
+        done = self._full_blocks(tracked, request.num_computed_tokens)
         if self._saves_allowed and request.status.name in _ENDED_WELL:
-            save = self._save(tracked, block_ids, request.num_computed_tokens)
+            save = self._save(tracked, block_ids, done)
             self._last_saves += [save] if save else []
-        self._note_session(request, tracked.offered)
+        self._note_session(request, done)
 
     def _note_session(self, request: Any, blocks: int) -> None:
         if self._lookup is None or self._fingerprint is None:

@@ -20,7 +20,7 @@ _SMALL = 256 << 20
 #: What is read of a large tensor: this many bytes at each of some places.
 _SAMPLE = 4096
 #: Places read in a whole model, about.
-_PLACES = 200_000
+_PLACES = 50_000
 #: A header larger than this is none.
 _LARGEST_HEADER = 256 << 20
 _OTHER = (".bin", ".pt", ".pth", ".gguf")
