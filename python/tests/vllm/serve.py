@@ -6,8 +6,11 @@ start.
 """
 
 import json
+import os
 import random
+import signal
 import sys
+import threading
 import time
 from typing import Any
 
@@ -71,6 +74,22 @@ class Served:
         from vllm.distributed.kv_transfer import get_kv_transfer_group
 
         get_kv_transfer_group()._worker.zeroes_loads = on
+
+    def kill_during_load(self, pid: int) -> None:
+        """Stops a node before the next load, which so gets no answer, and kills it a second later."""
+        from vllm.distributed.kv_transfer import get_kv_transfer_group
+
+        side = get_kv_transfer_group()._worker
+        begin = side.begin_loads
+
+        def stop_and_begin(step: Any) -> None:
+            if step.loads:
+                os.kill(pid, signal.SIGSTOP)
+                threading.Timer(1, os.kill, (pid, signal.SIGKILL)).start()
+                side.begin_loads = begin
+            begin(step)
+
+        side.begin_loads = stop_and_begin
 
 
 def prompt_of(seed: int, length: int) -> list[int]:

@@ -1,6 +1,7 @@
 """A worker's side: hands jobs to the threads that move blocks, and reports those that are over."""
 
 import logging
+import weakref
 from typing import Any
 
 import torch
@@ -60,6 +61,8 @@ class WorkerSide:
             save_deadline=settings.save_deadline,
             replicas=settings.replicas,
         )
+        # Where nobody shuts the engine down: its memory must not go before the threads that move it.
+        weakref.finalize(self, self._transfers.close)
 
     def begin_loads(self, step: Step) -> None:
         """Starts what requests wait for."""
