@@ -41,7 +41,7 @@ pub(crate) struct Pool {
 
 impl Pool {
     /// The client, with the call's own time limit if it has one.
-    fn client(&self, deadline: Option<f64>) -> PyResult<Client> {
+    pub(crate) fn client(&self, deadline: Option<f64>) -> PyResult<Client> {
         let client = self.client.read().unwrap_or_else(PoisonError::into_inner);
         let client = client.as_ref().ok_or_else(errors::closed)?.get()?;
         match deadline {

@@ -10,6 +10,8 @@ from typing_extensions import Buffer, disjoint_base
 from tidepool.errors import TidepoolError
 
 __all__ = [
+    "BlockLookup",
+    "BlockTransfers",
     "BufferHandle",
     "Catalog",
     "Copy",
@@ -28,6 +30,7 @@ _Key: TypeAlias = str | bytes
 _Block: TypeAlias = Buffer | list[Buffer] | tuple[Buffer, ...]
 _Path: TypeAlias = str | PathLike[str]
 _Terms: TypeAlias = tuple[int, str | None, bool, bool, int, list[str]]
+_Part: TypeAlias = tuple[int, str, int, bytes, bytes]
 
 def main() -> int: ...
 
@@ -279,3 +282,34 @@ class MooncakeStore:
     def is_exist(self, key: _Key) -> int: ...
     def batch_is_exist(self, keys: Sequence[_Key]) -> list[int]: ...
     def get_size(self, key: _Key) -> int: ...
+
+@final
+class BlockLookup:
+    def __new__(
+        cls, pool: Pool, chains: Sequence[tuple[str, int, int | None]], *, deadline: float = 0.5
+    ) -> BlockLookup: ...
+    def ask(self, hashes: list[bytes], skip: int, stop: int, *, patience: float = 0.0) -> int | None: ...
+    def note(self, key: _Key, value: bytes) -> None: ...
+    def stats(self) -> dict[str, int]: ...
+    def close(self) -> None: ...
+
+@final
+class BlockTransfers:
+    def __new__(
+        cls,
+        pool: Pool,
+        layout: Sequence[Sequence[tuple[int, int, int]]],
+        blocks: int,
+        memory: object,
+        *,
+        load_threads: int = 2,
+        save_threads: int = 2,
+        load_deadline: float = 5.0,
+        save_deadline: float = 2.0,
+        replicas: int = 1,
+    ) -> BlockTransfers: ...
+    def load(self, id: int, parts: Sequence[_Part]) -> None: ...
+    def save(self, id: int, parts: Sequence[_Part], *, stripe: tuple[int, int] | None = None) -> None: ...
+    def poll(self) -> list[tuple[int, bool, list[tuple[int, int]]]]: ...
+    def stats(self) -> dict[str, int]: ...
+    def close(self) -> None: ...
