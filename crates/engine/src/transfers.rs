@@ -275,7 +275,7 @@ impl Shared {
             return 0;
         }
         let client = self.client.within(self.config.save_deadline);
-        let options = PutOptions { replicas: self.config.replicas, prefer: None };
+        let options = PutOptions { replicas: self.config.replicas, ..PutOptions::default() };
         let answers = self.mover.save(&client, batch, &options);
         let run = answers.iter().take_while(|answer| answer.is_ok()).count();
         for (placed, stored) in batch.iter().zip(answers.iter().flatten()) {
