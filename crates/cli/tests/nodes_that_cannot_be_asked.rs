@@ -5,6 +5,7 @@ mod common;
 use common::{Daemon, code, eventually, json, memory_dir, stderr, stdout};
 use rustix::process::Signal;
 use serde_json::json;
+use std::net::TcpListener;
 use std::process::Output;
 use tempfile::TempDir;
 
@@ -75,6 +76,52 @@ fn a_dead_node_is_named_by_everything_that_could_not_ask_it() {
     pool.await_state("far", "alive");
     assert_eq!(pool.run(&["get", "k"]).stdout, b"bytes");
     assert_eq!(code(&pool.run(&["rm", "k"])), 0);
+}
+
+/// `stat block` said "not found" for a block on another host while the catalogs were stopped, and `stat node` called a node
+/// unknown that only a catalog could know. With several catalogs stopped the time was over before this host's own node was
+/// asked, and `ls` listed nothing. Now all three say that no catalog answered, show what is here, and exit with 4.
+#[test]
+fn what_is_here_is_found_while_every_catalog_hangs_and_the_rest_is_not_called_absent() {
+    let pool = Pool::start();
+    assert_eq!(code(&pool.run(&["put", "there", "--prefer", "far"])), 0);
+    assert_eq!(code(&pool.run(&["put", "here", "--prefer", "near"])), 0);
+    pool.catalog.signal(Signal::STOP);
+    let hanging: Vec<TcpListener> = (0..4).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+    let hanging: Vec<String> = hanging.iter().map(|catalog| catalog.local_addr().unwrap().to_string()).collect();
+    let catalogs = format!("{},{}", pool.catalog.address("catalog", "listen"), hanging.join(","));
+    let dir = pool.dirs[0].path().to_str().unwrap();
+    let run = |args: &[&str]| {
+        common::tidepool(&[args, &["--catalogs", &catalogs, "--dir", dir, "--deadline", "2s"]].concat())
+    };
+
+    let block = run(&["stat", "block", "there"]);
+    assert_eq!(code(&block), 4, "{}", stderr(&block));
+    assert!(stderr(&block).contains("not found where it could be looked for"), "{}", stderr(&block));
+    assert!(stderr(&block).contains("no catalog answered"), "{}", stderr(&block));
+    let block = run(&["stat", "block", "here", "--json"]);
+    assert_eq!((code(&block), &json(&block)["copies"][0]["node"]), (4, &json!("near")), "{}", stderr(&block));
+    let node = run(&["stat", "node", "far"]);
+    assert_eq!(code(&node), 4, "{}", stderr(&node));
+    assert!(stderr(&node).contains("no catalog answered"), "{}", stderr(&node));
+    let ls = run(&["ls"]);
+    assert_eq!(code(&ls), 4, "{}", stderr(&ls));
+    assert!(stdout(&ls).contains("here"), "{} {}", stdout(&ls), stderr(&ls));
+    pool.catalog.signal(Signal::CONT);
+}
+
+/// A node that was stopped was "no node on this host" to a command that no catalog answered.
+#[test]
+fn a_node_of_this_host_that_hangs_is_named() {
+    let pool = Pool::start();
+    let (catalog, node) = (&pool.catalog, &pool.nodes[0]);
+    catalog.signal(Signal::STOP);
+    node.signal(Signal::STOP);
+    let ls = pool.run(&["ls"]);
+    assert_eq!(code(&ls), 1, "{}", stderr(&ls));
+    assert!(stderr(&ls).contains("no catalog answered, and could not ask near on this host"), "{}", stderr(&ls));
+    let stat = pool.run(&["stat", "node", "near"]);
+    assert!(stderr(&stat).contains("node near did not answer"), "{}", stderr(&stat));
 }
 
 /// `stat` counted the memory of dead nodes into the pool's: it looked larger than it was.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tidepool_store::Mapping;
 use tidepool_types::Deadline;
 
@@ -31,7 +31,11 @@ const PROBES_AT_ONCE: usize = 8;
 /// Mappings that wait to be populated; further ones are populated by their first reads.
 const POPULATE_QUEUE: usize = 64;
 
-/// The threads of one client; joined when dropped.
+/// How long the threads are waited for when a client ends. One that waits for somebody else (a node that hangs, a name that
+/// does not resolve) ends on its own a little later; the caller is not kept for it.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// The threads of one client; told to end when dropped.
 pub(crate) struct Background {
     core: Arc<Core>,
     threads: Vec<JoinHandle<()>>,
@@ -60,11 +64,11 @@ impl Drop for Background {
         // What was read since the last report counts too.
         let table = self.core.peers.table();
         table.locals.iter().filter_map(|peer| peer.memory()).for_each(|memory| memory.flush(&self.core.counters));
-        for thread in self.threads.drain(..) {
-            // The last clone of a client may be dropped by one of its own threads' callbacks; it cannot wait for itself.
-            if thread.thread().id() != std::thread::current().id() {
-                let _ = thread.join();
-            }
+        // The last clone of a client may be dropped by one of its own threads' callbacks; it cannot wait for itself.
+        self.threads.retain(|thread| thread.thread().id() != std::thread::current().id());
+        let until = Instant::now() + PATIENCE;
+        while !self.threads.iter().all(JoinHandle::is_finished) && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
         }
     }
 }

@@ -3,7 +3,7 @@
 use crate::catalogs::Lookup;
 use crate::client::Client;
 use crate::error::NodeError;
-use crate::fan_out::fan_out;
+use crate::fan_out::{fan_out, for_catalogs};
 use crate::members::ask;
 use crate::peers::{NodeKey, Peer};
 use std::sync::Arc;
@@ -27,16 +27,44 @@ pub struct BlockCopy {
     pub views: u32,
 }
 
+/// Where a block is, as far as could be found out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Whereabouts {
+    /// Its copies.
+    pub copies: Vec<BlockCopy>,
+    /// Nodes that may hold more and could not be asked, or did not answer.
+    pub unanswered: Vec<NodeName>,
+    /// Whether a catalog answered. If not, only this host's nodes and those known before were asked.
+    pub catalog_answered: bool,
+}
+
+/// Who may hold a block.
+struct Holders {
+    peers: Vec<Arc<Peer>>,
+    /// Nodes to which there is no way.
+    out_of_reach: Vec<NodeName>,
+    catalog_answered: bool,
+}
+
 impl Client {
     /// Every copy of a block that can be found. Looking does not count as a use.
     pub fn describe(&self, key: impl AsRef<[u8]>) -> Result<Vec<BlockCopy>, InvalidInput> {
+        Ok(self.whereabouts(key)?.copies)
+    }
+
+    /// The same, with who could not be asked.
+    pub fn whereabouts(&self, key: impl AsRef<[u8]>) -> Result<Whereabouts, InvalidInput> {
         let deadline = self.deadline();
         let id = self.core().id_of(key.as_ref())?;
         let request = |peer| (peer, Request::Describe(id));
-        let questions: Vec<_> = self.holders_of(id, deadline).into_iter().map(request).collect();
+        let Holders { peers, out_of_reach: mut unanswered, catalog_answered } = self.holders_of(id, deadline);
+        let questions: Vec<_> = peers.into_iter().map(request).collect();
         let mut copies = Vec::new();
         for ((peer, _), answer) in questions.iter().zip(fan_out(&questions, deadline)) {
-            let Ok(Reply::Keys(keys)) = answer else { continue };
+            let Ok(Reply::Keys(keys)) = answer else {
+                unanswered.push(peer.key.name.clone());
+                continue;
+            };
             copies.extend(keys.entries.into_iter().map(|entry| BlockCopy {
                 node: peer.key.name.clone(),
                 copy: entry.copy,
@@ -46,7 +74,7 @@ impl Client {
                 views: entry.views,
             }));
         }
-        Ok(copies)
+        Ok(Whereabouts { copies, unanswered, catalog_answered })
     }
 
     /// Has `node` copy a block from a node that holds it. A copy that is there already is a success.
@@ -128,29 +156,36 @@ impl Client {
 
     /// Nodes that may hold a block: this host's that do, and those that a catalog names; or all of them, when no catalog is
     /// sure that it has named every holder.
-    fn holders_of(&self, id: BlockId, deadline: Deadline) -> Vec<Arc<Peer>> {
+    fn holders_of(&self, id: BlockId, deadline: Deadline) -> Holders {
         let core = self.core();
         let table = core.peers.table();
         let holds = |peer: &&Arc<Peer>| peer.memory().is_some_and(|memory| memory.mapping.find(&id).is_some());
-        let mut holders: Vec<Arc<Peer>> = table.locals.iter().filter(holds).cloned().collect();
-        let Lookup { located, complete, .. } = core.catalogs.lookup(&[id], deadline);
+        let mut peers: Vec<Arc<Peer>> = table.locals.iter().filter(holds).cloned().collect();
+        let Lookup { located, complete, answered } = core.catalogs.lookup(&[id], for_catalogs(deadline));
         if !complete || located.may_have_more(0) {
-            return table.reachable().cloned().collect();
+            let mut out_of_reach: Vec<NodeName> = table.unreached().cloned().collect();
+            if !answered {
+                out_of_reach.extend(core.peers.unheard());
+            }
+            let peers = table.reachable().cloned().collect();
+            return Holders { peers, out_of_reach, catalog_answered: answered };
         }
+        let mut out_of_reach = Vec::new();
         for holder in located.holders(0) {
-            if let Some(peer) = core.peers.reach(&located.nodes()[usize::from(holder.node)], deadline)
-                && holders.iter().all(|known| !Arc::ptr_eq(known, &peer))
-            {
-                holders.push(peer);
+            let node = &located.nodes()[usize::from(holder.node)];
+            match core.peers.reach(node, deadline) {
+                Some(peer) if peers.iter().any(|known| Arc::ptr_eq(known, &peer)) => {}
+                Some(peer) => peers.push(peer),
+                None => out_of_reach.push(node.name.clone()),
             }
         }
-        holders
+        Holders { peers, out_of_reach, catalog_answered: answered }
     }
 
     /// Nodes that hold a block and have just said so.
     fn confirmed_holders(&self, id: BlockId, deadline: Deadline) -> Vec<Arc<Peer>> {
         let question = |peer| (peer, Request::Confirm(vec![id]));
-        let questions: Vec<_> = self.holders_of(id, deadline).into_iter().map(question).collect();
+        let questions: Vec<_> = self.holders_of(id, deadline).peers.into_iter().map(question).collect();
         let answers = fan_out(&questions, deadline);
         let confirmed = questions.into_iter().zip(answers).filter(
             |(_, answer)| matches!(answer, Ok(Reply::Found(found)) if found.first().is_some_and(Option::is_some)),

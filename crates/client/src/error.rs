@@ -82,6 +82,9 @@ pub enum NodeError {
     /// No node of that name is known.
     #[error("no node named {0} is known")]
     UnknownNode(NodeName),
+    /// No node of that name is known, and no catalog answers that could know it.
+    #[error("no node named {0} is known on this host, and no catalog answered")]
+    NoCatalog(NodeName),
     /// The catalogs hold the node for dead.
     #[error(
         "node {node} is dead: it {} {silent} ago, its address was {address}",

@@ -16,14 +16,23 @@ const AT_ONCE: usize = 16;
 impl Client {
     /// Every node that could hold something: this host's, and those that the catalogs do not hold for dead. Then the
     /// names of those that cannot be asked: the catalogs hold them for dead, and they may come back with what they hold,
-    /// or there is no way to their address.
+    /// or there is no way to their address; or no catalog answers, and their sockets on this host do not either.
     pub(crate) fn everyone(&self, deadline: Deadline) -> (Vec<Arc<Peer>>, Vec<NodeName>) {
         let core = self.core();
-        core.refresh_members(deadline);
+        let answered = core.refresh_members(for_catalogs(deadline));
         let table = core.peers.table();
-        let unanswered = table.lost().into_iter().chain(table.unreached().cloned()).collect();
+        let mut unanswered: Vec<NodeName> = table.lost().into_iter().chain(table.unreached().cloned()).collect();
+        if !answered {
+            unanswered.extend(core.peers.unheard());
+        }
         (table.reachable().cloned().collect(), unanswered)
     }
+}
+
+/// How long catalogs may take, so that there is time left for the nodes: with several catalogs stopped one after the other is
+/// waited for.
+pub(crate) fn for_catalogs(deadline: Deadline) -> Deadline {
+    Deadline::after(deadline.remaining() / 2)
 }
 
 /// Asks every peer its own question, all at once; answers come in the order of `questions`.

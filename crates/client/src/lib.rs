@@ -61,7 +61,7 @@ pub use buffers::{Buffers, Parts};
 pub use call::{Call, Lost, Overloaded};
 pub use client::Client;
 pub use config::{ClientConfig, InvalidConfig, Verify};
-pub use copies::BlockCopy;
+pub use copies::{BlockCopy, Whereabouts};
 pub use counters::ClientStats;
 pub use error::{ConnectError, GetError, NodeError, PutError};
 pub use get::GetInto;

@@ -3,6 +3,7 @@
 use crate::catalogs::{Member, NodeState};
 use crate::client::Client;
 use crate::error::NodeError;
+use crate::fan_out::for_catalogs;
 use crate::peers::{NodeKey, Peer};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -80,7 +81,7 @@ impl Client {
     #[must_use]
     pub fn members(&self) -> Vec<PoolNode> {
         let core = self.core();
-        core.refresh_members(self.deadline());
+        core.refresh_members(for_catalogs(self.deadline()));
         let table = core.peers.table();
         let is_mapped = |key: &NodeKey| table.locals.iter().any(|peer| peer.key == *key);
         let announced = |member: &Member| PoolNode::announced(member, is_mapped(&NodeKey::of(&member.node)));
@@ -102,10 +103,17 @@ impl Client {
         self.core().refresh_members(self.deadline())
     }
 
+    /// Nodes of this host whose sockets are there and do not answer, as of the last look around.
+    #[must_use]
+    pub fn unheard(&self) -> Vec<NodeName> {
+        self.core().peers.unheard()
+    }
+
     /// A node's numbers, under the names of its metrics.
     pub fn node_stat(&self, node: &NodeName) -> Result<Vec<(String, u64)>, NodeError> {
-        let peer = self.peer_named(node)?;
-        match ask(&peer, &Request::Stat, self.deadline())? {
+        let deadline = self.deadline();
+        let peer = self.until(deadline).peer_named(node)?;
+        match ask(&peer, &Request::Stat, deadline)? {
             Reply::Stat(numbers) => Ok(numbers),
             _ => Err(NodeError::Unreachable(peer.key.name.clone())),
         }
@@ -118,7 +126,10 @@ impl Client {
             return Ok(Arc::clone(peer));
         }
         // It may have joined since the last look around.
-        core.refresh_members(self.deadline());
+        let answered = core.refresh_members(for_catalogs(self.deadline()));
+        if !answered && core.peers.unheard().contains(name) {
+            return Err(NodeError::Unreachable(name.clone()));
+        }
         let table = core.peers.table();
         let unknown = || match table.members.iter().find(|member| member.node.name == *name) {
             Some(member) => NodeError::Dead {
@@ -127,6 +138,7 @@ impl Client {
                 silent: Span(Duration::from_secs(member.silent.as_secs().max(1))),
                 left: member.left,
             },
+            None if !answered && !core.config.catalogs.is_empty() => NodeError::NoCatalog(name.clone()),
             None => NodeError::UnknownNode(name.clone()),
         };
         table.named(name).cloned().ok_or_else(unknown)

@@ -74,9 +74,11 @@ pub(crate) fn node(error: &NodeError, key: Option<&[u8]>) -> PyErr {
         }
         NodeError::NotFound => "NotFoundError",
         NodeError::NoSpace(_) => "NoSpaceError",
-        NodeError::Dead { .. } | NodeError::Unreachable(_) | NodeError::NoAddress(_) | NodeError::NoNode => {
-            "UnreachableError"
-        }
+        NodeError::NoCatalog(_)
+        | NodeError::Dead { .. }
+        | NodeError::Unreachable(_)
+        | NodeError::NoAddress(_)
+        | NodeError::NoNode => "UnreachableError",
     };
     raise(name, error.to_string(), key)
 }

@@ -42,24 +42,29 @@ pub(super) struct Session {
     pub(super) client: Client,
     /// Where the client looks for the pool, for messages.
     pub(super) place: String,
-    /// When a command of one call is over: finding the pool counts.
+    /// When the command is over: finding the pool counts.
     deadline: Deadline,
     _logs: Option<Logs>,
 }
 
 impl Session {
-    /// The client for a command of one call, which is over when `--deadline` has passed since the command began to connect.
+    /// The client for all that the command does: it is over when `--deadline` has passed since the command began to connect.
     pub(super) fn in_time(&self) -> Client {
         self.client.until(self.deadline)
     }
 
     /// The nodes of the pool; none is an error, since "nothing there" would be a lie.
     pub(super) fn expect_nodes(&self) -> Result<Vec<PoolNode>, Box<dyn Error>> {
-        let nodes = self.client.members();
-        if nodes.is_empty() {
-            return Err(format!("no catalog answered, and there is no node on this host ({})", self.place).into());
+        let nodes = self.in_time().members();
+        if !nodes.is_empty() {
+            return Ok(nodes);
         }
-        Ok(nodes)
+        let unheard: Vec<String> = self.client.unheard().iter().map(ToString::to_string).collect();
+        let here = match &unheard[..] {
+            [] => "there is no node on this host".to_owned(),
+            names => format!("could not ask {} on this host", names.join(", ")),
+        };
+        Err(format!("no catalog answered, and {here} ({})", self.place).into())
     }
 }
 

@@ -37,7 +37,7 @@ pub(super) fn run(args: &LsArgs) -> Outcome {
     let (mut cursor, mut left, mut seen) = (Some(ListCursor::default()), args.limit, Seen::default());
     let mut unanswered = BTreeSet::<NodeName>::new();
     while let Some(from) = cursor.filter(|_| left > 0) {
-        let page = session.client.list(&pattern, &from, left.min(PAGE) as u32).map_err(blame)?;
+        let page = session.in_time().list(&pattern, &from, left.min(PAGE) as u32).map_err(blame)?;
         unanswered.extend(page.unanswered);
         let fresh: Vec<Listed> = page.entries.into_iter().filter(|block| seen.is_new(&block.key)).collect();
         let shown = &fresh[..fresh.len().min(usize::try_from(left).unwrap_or(usize::MAX))];

@@ -51,12 +51,12 @@ pub(super) fn run(args: &RmArgs) -> Outcome {
     let nodes = session.expect_nodes()?;
     match &args.matching {
         Some(regex) => {
-            let removals = progress::waiting("removing", || session.client.remove_matching(regex)).map_err(blame)?;
+            let removals = progress::waiting("removing", || session.in_time().remove_matching(regex)).map_err(blame)?;
             let found = if removals.copies > 0 { Status::SUCCESS } else { Status(NOT_FOUND) };
             report(args, &nodes, removals, found)
         }
         None if args.all => {
-            let removals = progress::waiting("removing", || session.client.remove_all())?;
+            let removals = progress::waiting("removing", || session.in_time().remove_all())?;
             report(args, &nodes, removals, Status::SUCCESS)
         }
         None => remove_keys(args, &session, &nodes, &keys),
@@ -75,7 +75,7 @@ fn is_confirmed() -> Result<bool, Box<dyn Error>> {
 }
 
 fn remove_keys(args: &RmArgs, session: &Session, nodes: &[PoolNode], keys: &[Vec<u8>]) -> Outcome {
-    let removals = session.client.remove_batch(keys)?;
+    let removals = session.in_time().remove_batch(keys)?;
     let (mut removed, mut unanswered, mut objects) = (0, BTreeSet::new(), Vec::new());
     for (key, removal) in keys.iter().zip(removals) {
         removed += u64::from(removal.removed);

@@ -1,13 +1,13 @@
 //! `tidepool stat`: how the pool, one node or one block is doing.
 
 use super::Usage;
-use super::client::{ClientArgs, NOT_FOUND, Outcome, Session, state};
+use super::client::{ClientArgs, NOT_FOUND, Outcome, PARTIAL, Session, state};
 use crate::Status;
 use crate::{keys, output};
 use clap::{Args, ValueEnum};
 use serde_json::{Map, Value, json};
 use std::ffi::OsString;
-use tidepool_client::{NodeName, PoolNode, catalogs::NodeState};
+use tidepool_client::{NodeError, NodeName, PoolNode, Whereabouts, catalogs::NodeState};
 
 /// What to look at.
 #[derive(Debug, Args)]
@@ -96,7 +96,15 @@ fn describe(node: &PoolNode) -> Value {
 }
 
 fn node(args: &StatArgs, session: &Session, name: &NodeName) -> Outcome {
-    let numbers = session.client.node_stat(name).map_err(|error| format!("{error} ({})", session.place))?;
+    let numbers = match session.in_time().node_stat(name) {
+        Ok(numbers) => numbers,
+        // It may well be there: nobody who would know could be asked.
+        Err(error @ NodeError::NoCatalog(_)) => {
+            eprintln!("tidepool: {error} ({})", session.place);
+            return Ok(Status(PARTIAL));
+        }
+        Err(error) => return Err(format!("{error} ({})", session.place).into()),
+    };
     if args.client.json {
         let numbers: Map<String, Value> = numbers.into_iter().map(|(name, value)| (name, value.into())).collect();
         output::line(&json!({ "name": name.as_str(), "metrics": numbers }))?;
@@ -108,7 +116,7 @@ fn node(args: &StatArgs, session: &Session, name: &NodeName) -> Outcome {
 }
 
 fn block(args: &StatArgs, session: &Session, key: &[u8]) -> Outcome {
-    let copies = session.client.describe(key)?;
+    let Whereabouts { copies, unanswered, catalog_answered } = session.in_time().whereabouts(key)?;
     let (mut text, mut objects) = (String::new(), Vec::new());
     for copy in &copies {
         text +=
@@ -130,9 +138,21 @@ fn block(args: &StatArgs, session: &Session, key: &[u8]) -> Outcome {
     } else {
         output::text(&text)?;
     }
+    let sure = catalog_answered && unanswered.is_empty();
     if copies.is_empty() {
-        eprintln!("tidepool: {}: not found ({})", args.client.show(key), session.place);
-        return Ok(Status(NOT_FOUND));
+        let where_asked = if sure { "" } else { " where it could be looked for" };
+        eprintln!("tidepool: {}: not found{where_asked} ({})", args.client.show(key), session.place);
     }
-    Ok(Status::SUCCESS)
+    if !catalog_answered {
+        eprintln!("tidepool: no catalog answered: copies on other hosts are missing here");
+    }
+    if !unanswered.is_empty() {
+        let names: Vec<&str> = unanswered.iter().map(NodeName::as_str).collect();
+        eprintln!("tidepool: could not ask {}: copies there are missing here", names.join(", "));
+    }
+    Ok(match copies.is_empty() {
+        _ if !sure => Status(PARTIAL),
+        true => Status(NOT_FOUND),
+        false => Status::SUCCESS,
+    })
 }

@@ -197,7 +197,8 @@ impl Drop for Catalogs {
             match tokio::runtime::Handle::try_current() {
                 // Another runtime's thread must not wait for this one.
                 Ok(_) => runtime.shutdown_background(),
-                Err(_) => runtime.shutdown_timeout(Duration::from_secs(1)),
+                // A look-up of a name may hang; nobody waits for it.
+                Err(_) => runtime.shutdown_timeout(Duration::from_millis(100)),
             }
         }
     }

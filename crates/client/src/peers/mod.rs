@@ -13,12 +13,13 @@ pub(crate) use memory::Memory;
 pub(crate) use peer::{Context, NodeKey, Peer, Reach, SILENCE};
 
 use crate::catalogs::{Member, Node, NodeState};
+use crate::fan_out::at_once;
 use attempts::Attempts;
-use parking_lot::RwLock;
-use std::collections::{HashMap, HashSet};
-use std::path::Path;
+use parking_lot::{Mutex, RwLock};
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tidepool_transfer::conn::resolve;
+use tidepool_transfer::conn::{ConnError, resolve};
 use tidepool_types::{Deadline, NodeName};
 
 /// Nodes of this host whose memory is mapped; further ones are reached over TCP.
@@ -105,13 +106,16 @@ pub(crate) struct Peers {
     attempts: Attempts,
     context: Arc<Context>,
     local: bool,
+    /// Sockets that are there and did not answer when last tried. Short sections.
+    unheard: Mutex<BTreeSet<PathBuf>>,
     /// Called with every newly mapped node.
     mapped: Box<OnMapped>,
 }
 
 impl Peers {
     pub(crate) fn new(context: Arc<Context>, local: bool, mapped: impl Fn(&Arc<Peer>) + Send + Sync + 'static) -> Self {
-        Self { table: RwLock::default(), attempts: Attempts::default(), context, local, mapped: Box::new(mapped) }
+        let (table, attempts, unheard) = (RwLock::default(), Attempts::default(), Mutex::default());
+        Self { table, attempts, context, local, unheard, mapped: Box::new(mapped) }
     }
 
     /// The nodes known now.
@@ -177,6 +181,10 @@ impl Peers {
     fn map_socket(&self, path: &Path, named: Option<&NodeKey>, until: Deadline) -> Option<Arc<Peer>> {
         let is_named = |key: &NodeKey| named == Some(key) || self.table().member(key).is_some();
         let opened = Peer::on_this_host(path, &self.context, is_named, until);
+        match &opened {
+            Err(ConnError::TimedOut | ConnError::Refused(_)) => self.unheard.lock().insert(path.to_owned()),
+            _ => self.unheard.lock().remove(path),
+        };
         let peer = Arc::new(opened.inspect_err(|error| tracing::debug!(?path, %error, "not a node to map")).ok()?);
         let mut known = None;
         self.change(|table| {
@@ -194,14 +202,28 @@ impl Peers {
         known.or(Some(peer))
     }
 
-    /// Maps every node of this pool that has a socket in `dir`.
+    /// Maps every node of this pool that has a socket in `dir`. All are tried at once: one that hangs hides no other.
     pub(crate) fn scan(&self, dir: &Path, until: Deadline) {
         let Ok(entries) = std::fs::read_dir(dir) else { return };
-        for path in entries.flatten().map(|entry| entry.path()) {
-            if path.extension().is_some_and(|extension| extension == "sock") && !until.has_passed() {
-                self.try_socket(&path, None, until);
+        let is_socket = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "sock");
+        let table = self.table();
+        let is_mapped = |path: &PathBuf| {
+            table.locals.iter().filter_map(|peer| peer.memory()).any(|memory| memory.socket_path == *path)
+        };
+        let paths = entries.flatten().map(|entry| entry.path()).filter(is_socket);
+        let unknown: Vec<PathBuf> = paths.filter(|path| !is_mapped(path)).collect();
+        at_once(&unknown, |path| {
+            if !until.has_passed() {
+                self.try_socket(path, None, until);
             }
-        }
+        });
+    }
+
+    /// Nodes of this host whose sockets are there and do not answer.
+    pub(crate) fn unheard(&self) -> Vec<NodeName> {
+        let mut unheard = self.unheard.lock();
+        unheard.retain(|path| path.exists());
+        unheard.iter().filter_map(|path| NodeName::new(path.file_stem()?.to_string_lossy()).ok()).collect()
     }
 
     /// Takes over what the catalogs say. Nodes on the network that they no longer name are forgotten.

@@ -47,6 +47,10 @@ pub(super) fn of_node(error: &NodeError) -> i64 {
         NodeError::UnknownNode(_) => SEGMENT_NOT_FOUND,
         NodeError::NotFound => OBJECT_NOT_FOUND,
         NodeError::NoSpace(_) => NO_AVAILABLE_HANDLE,
-        NodeError::Dead { .. } | NodeError::Unreachable(_) | NodeError::NoAddress(_) | NodeError::NoNode => RPC_FAIL,
+        NodeError::NoCatalog(_)
+        | NodeError::Dead { .. }
+        | NodeError::Unreachable(_)
+        | NodeError::NoAddress(_)
+        | NodeError::NoNode => RPC_FAIL,
     }
 }
