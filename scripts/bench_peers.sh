@@ -5,8 +5,9 @@ cd "$(dirname "$0")/.."
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 mooncake=$(scripts/mooncake_env.sh)
 redis=$(scripts/redis_env.sh)
+vllm=$(scripts/python_env.sh vllm python/requirements-vllm.txt)
 scripts/build_wheels.sh dist
 rm -rf "$target/peers"
 python3 -m venv "$target/peers"
 "$target/peers/bin/pip" install --quiet --disable-pip-version-check dist/*.whl
-python3 python/bench/peers.py --tidepool "$target/peers" --mooncake "$mooncake" --redis "$redis" --json "$target/peers.json" "$@"
+python3 python/bench/peers.py --tidepool "$target/peers" --mooncake "$mooncake" --redis "$redis" --vllm "$vllm" --json "$target/peers.json" "$@"

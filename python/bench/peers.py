@@ -16,6 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from connectors import restore
 from sides import Process, Redis, Side, private_bytes, stored_bytes
 
 SEGMENT = 1536 << 20
@@ -32,6 +33,7 @@ BOTH_WAYS = [
     ("64KiB x 128", 64 << 10, 2048, 128, 8),
     ("4KiB x 32", 4096, 8192, 32, 64),
 ]
+RESTORED = "first of 8192 tokens restored in vLLM"
 GOALS = {
     "get, 2MiB x 32": 5,
     "get, 64KiB x 128": 12,
@@ -47,6 +49,7 @@ GOALS = {
     "exist, 5000 keys": 8,
     "memory of the master per key": 10,
     "with the node's index": 3,
+    RESTORED: 1,
 } | {f"{way} over TCP, {name}, to Redis": 1.5 for way in ("get", "put") for name, *_ in BOTH_WAYS}
 #: A rate that will do as well as its row's ratio: 4 KiB blocks a second.
 ENOUGH_KEYS_PER_S = 150_000
@@ -79,6 +82,7 @@ def main() -> None:
     parser.add_argument("--tidepool", required=True, help="an environment with Tidepool's wheels")
     parser.add_argument("--mooncake", required=True, help="an environment with Mooncake's wheel")
     parser.add_argument("--redis", help="an environment with Redis's client; without it Redis is left out")
+    parser.add_argument("--vllm", help="an environment with vLLM; without it vLLM is left out")
     parser.add_argument("--samples", type=int, default=5)
     parser.add_argument("--keys", type=int, default=1_000_000, help="keys for the look-up and memory rows")
     parser.add_argument("--json", type=Path, help="where to write the results")
@@ -104,6 +108,11 @@ def main() -> None:
             work(sides, table, options)
             for side in sides:
                 side.stop()
+        if options.vllm and options.only in RESTORED:
+            sides[1].start()
+            python = f"{options.vllm}/bin/python"
+            table.compare(RESTORED, restore(python, options.tidepool, sides[1], options.samples))
+            sides[1].stop()
     finally:
         for side in sides:
             for process in side.processes:

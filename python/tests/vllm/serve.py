@@ -127,7 +127,7 @@ def watch_loads() -> None:
 
 
 def main(model: str, connector: str) -> None:
-    if connector != "none":
+    if "tidepool.vllm" in connector:
         watch_loads()
     served = Served(model, connector)
     print("ANSWER", json.dumps("ready"), flush=True)
