@@ -56,6 +56,25 @@ fn a_block_is_removed_from_every_holder() {
     }
 }
 
+/// A removal was announced in the background, and a look-up right after it went to a catalog that had not heard of it yet: the
+/// block that was just removed was said to exist. An answered removal is known to every healthy catalog now, like a put.
+#[test]
+fn a_removed_block_is_not_found_by_the_next_look_up() {
+    let cluster = Cluster::new(2);
+    for over in BOTH {
+        let client = cluster.client(over);
+        for n in 0..200 {
+            let key = format!("{over:?} {n}");
+            client.put(&key, b"bytes", &PutOptions::default()).unwrap();
+            match n % 2 {
+                0 => assert!(client.remove(&key).unwrap().removed),
+                _ => assert_eq!(client.remove_matching(&format!("^{key}$")).unwrap().copies, 1),
+            }
+            assert_eq!(client.exists(&[&key]).unwrap(), [false], "{key}");
+        }
+    }
+}
+
 #[test]
 fn blocks_are_removed_by_expression_and_all_at_once() {
     let cluster = Cluster::new(2);

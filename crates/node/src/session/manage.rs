@@ -4,12 +4,14 @@ use super::{Answer, Session};
 use regex::bytes::{Regex, RegexBuilder};
 use std::collections::HashSet;
 use tidepool_store::Hold;
-use tidepool_store::inventory::Inventory as _;
 use tidepool_types::{BlockId, NodeName, Version};
 use tidepool_wire::message::{Judge, Judgement, KeyEntry, Keys, List, Offer, Pattern, Reason, Reply, Superseded};
 
 /// Most keys of one page.
 const MAX_PAGE: u32 = 10_000;
+/// Removals that are announced together, when there are many: no more than a catalog takes in well within the time that it
+/// is given.
+const REMOVED_TOGETHER: u64 = 4096;
 /// Memory that a compiled expression may take.
 const REGEX_BYTES: usize = 1 << 20;
 
@@ -75,9 +77,12 @@ impl Session<'_> {
             cursor = next;
             if intact_key(&hold).is_some_and(|key| matcher.matches(key)) {
                 removed += u64::from(self.shared.pool.remove(&hold.id()));
+                if removed % REMOVED_TOGETHER == 0 {
+                    self.shared.announce_all();
+                }
             }
         }
-        self.shared.pool.wake();
+        self.shared.announce_all();
         Answer::Reply(Reply::Count(removed))
     }
 
@@ -93,7 +98,9 @@ impl Session<'_> {
         };
         let leased = self.leased(&judge.ids);
         let judgements = judge.ids.iter().zip(leased).map(one).collect();
-        pool.wake();
+        if judge.remove {
+            self.shared.announce_all();
+        }
         Answer::Reply(Reply::Judged(judgements))
     }
 
@@ -112,7 +119,7 @@ impl Session<'_> {
     /// Removes copies that are older than a version, and says who else may have them.
     pub(super) fn supersede(&self, items: &[(BlockId, Version)]) -> Answer {
         let outcomes = items.iter().map(|(id, version)| self.shared.pool.supersede(id, *version)).collect();
-        self.shared.pool.wake();
+        self.shared.announce_all();
         let asked: HashSet<BlockId> = items.iter().map(|(id, _)| *id).collect();
         let pullers = self.shared.pulls.pullers(|id| asked.contains(id));
         Answer::Reply(Reply::Superseded(Superseded { items: outcomes, pullers }))
@@ -131,7 +138,7 @@ impl Session<'_> {
 
     pub(super) fn remove(&self, ids: &[BlockId]) -> Answer {
         let removed = ids.iter().map(|id| self.shared.pool.remove(id)).collect();
-        self.shared.pool.wake();
+        self.shared.announce_all();
         Answer::Reply(Reply::Removed(removed))
     }
 
