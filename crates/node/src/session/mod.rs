@@ -21,6 +21,8 @@ const HELLO_BUDGET: Duration = Duration::from_secs(5);
 const FRAME_BUDGET: Duration = Duration::from_secs(30);
 /// How long one answer may take to leave.
 const SEND_BUDGET: Duration = Duration::from_secs(30);
+/// How often a client that asks on before it has read is looked at.
+const READING_STEP: Duration = Duration::from_millis(1);
 /// A connection may be idle for as long as it likes; the wait is in steps.
 const IDLE_STEP: Duration = Duration::from_secs(3600);
 
@@ -120,7 +122,7 @@ impl<'a> Session<'a> {
 
     fn handle(&mut self, incoming: Incoming<Request>) -> Result<(), ConnError> {
         let Incoming { number, message, payload_len } = incoming;
-        self.named.clear();
+        self.await_reading()?;
         let started = Instant::now();
         let answer = match message {
             Ok(request) => self.dispatch(number, request, payload_len)?,
@@ -156,6 +158,26 @@ impl<'a> Session<'a> {
     fn dispatch(&mut self, number: u64, request: Request, payload_len: u64) -> Result<Answer, ConnError> {
         Ok(match request {
             Request::Hello(_) => Answer::Refuse(Reason::Invalid, "a connection says hello once".to_owned()),
+    /// Waits until the client has read the views that the latest reply named. While that is the last thing it was sent, its
+    /// end without reading says exactly that these views are nobody's; behind further replies it would say nothing.
+    fn await_reading(&mut self) -> Result<(), ConnError> {
+        if self.named.is_empty() {
+            return Ok(());
+        }
+        let (socket, until) = (self.connection.socket(), Deadline::after(SEND_BUDGET));
+        while socket.has_unread() && !socket.has_hung_up() {
+            if until.has_passed() || self.shared.stop.wait(READING_STEP) {
+                socket.close();
+                return Err(ConnError::TimedOut);
+            }
+        }
+        if socket.has_hung_up() && socket.was_left_unread(&ConnError::Closed) {
+            return Err(std::io::Error::from(std::io::ErrorKind::ConnectionReset).into());
+        }
+        self.named.clear();
+        Ok(())
+    }
+
             Request::Reserve(reserve) => self.reserve(&reserve),
             Request::Write(write) => self.write(&write, payload_len)?,
             Request::Seal(seal) => self.seal(&seal),
