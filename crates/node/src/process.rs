@@ -222,3 +222,8 @@ pub(crate) fn add(counter: &AtomicU64, by: u64) {
 pub(crate) fn sub(counter: &AtomicU64, by: u64) {
     counter.fetch_sub(by, Ordering::Relaxed);
 }
+/// The same for numbers that clients tell: a counter never goes back, whatever they say.
+pub(crate) fn add_at_most(counter: &AtomicU64, by: u64) {
+    let _ = counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |value| Some(value.saturating_add(by)));
+}
+

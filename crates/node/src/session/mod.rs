@@ -33,6 +33,8 @@ pub(crate) struct Session<'a> {
     client: ClientId,
     /// The client's process, when it is on this host and can be watched.
     process: Option<Arc<Process>>,
+    /// Whether the client has the node's memory mapped.
+    memory: bool,
     /// Reservations that this connection asked for and that are still open.
     mine: HashSet<SlotName>,
     /// Views that the latest reply named. The client has them only once it has read that.
@@ -88,7 +90,8 @@ impl<'a> Session<'a> {
         let node = shared.config.name.to_string();
         let writable = process.is_some();
         let welcome = Welcome { node, epoch: shared.pool.epoch(), memory, writable };
-        let mut session = Self { shared, connection, client, process, mine: HashSet::new(), named: Vec::new() };
+        let (mine, named) = (HashSet::new(), Vec::new());
+        let mut session = Self { shared, connection, client, process, memory, mine, named };
         let [map, slab] = shared.pool.readable();
         let fds = [map, slab, shared.pool.writable()];
         let fds = if !memory {
