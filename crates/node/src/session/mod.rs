@@ -158,9 +158,6 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    fn dispatch(&mut self, number: u64, request: Request, payload_len: u64) -> Result<Answer, ConnError> {
-        Ok(match request {
-            Request::Hello(_) => Answer::Refuse(Reason::Invalid, "a connection says hello once".to_owned()),
     /// Waits until the client has read the views that the latest reply named. While that is the last thing it was sent, its
     /// end without reading says exactly that these views are nobody's; behind further replies it would say nothing.
     fn await_reading(&mut self) -> Result<(), ConnError> {
@@ -181,6 +178,9 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
+    fn dispatch(&mut self, number: u64, request: Request, payload_len: u64) -> Result<Answer, ConnError> {
+        Ok(match request {
+            Request::Hello(_) => Answer::Refuse(Reason::Invalid, "a connection says hello once".to_owned()),
             Request::Reserve(reserve) => self.reserve(&reserve),
             Request::Write(write) => self.write(&write, payload_len)?,
             Request::Seal(seal) => self.seal(&seal),
@@ -206,7 +206,7 @@ impl<'a> Session<'a> {
         for name in std::mem::take(&mut self.mine) {
             let taken = self.shared.reservations.take(name, self.client, Deadline::after(FRAME_BUDGET));
             if let (Some(open), Some(process)) = (taken, &self.process)
-                && open.mapped
+                && open.is_mapped()
             {
                 process.quarantine(open.reservation);
             }
