@@ -52,7 +52,7 @@ impl Taken {
     /// Uses a connection in one of the ways there are, and drops it, or not.
     fn take(&mut self, mut client: Client, n: u64) {
         let key = [&std::process::id().to_le_bytes()[..], &n.to_le_bytes()].concat();
-        let mapped = n % 2 == 0;
+        let mapped = n.is_multiple_of(2);
         let reserve = Reserve { wait_millis: 50, mapped, items: vec![ReserveItem { key, len: 1000 }] };
         match n % 10 {
             // A view whose connection closes; every other one is let go of before.
