@@ -12,7 +12,7 @@ scripts/build_wheels.sh "$target/python-wheels" dev
 "$env/bin/ruff" format --check python
 "$env/bin/ruff" check python
 export PYTHONPATH="$installed" PATH="$installed/bin:$env/bin:$PATH"
-"$env/bin/python" -m mypy --strict -p tidepool -p mooncake
+"$env/bin/python" -m mypy --config-file python/mypy.ini --strict -p tidepool -p mooncake
 "$env/bin/python" -m mypy.stubtest tidepool --mypy-config-file python/mypy.ini --allowlist python/stubtest-allowed.txt --ignore-unused-allowlist
 TIDEPOOL_VLLM_PYTHON="$(scripts/python_env.sh vllm python/requirements-vllm.txt)/bin/python"
 export TIDEPOOL_VLLM_PYTHON

@@ -1,7 +1,8 @@
-"""Tidepool's drop-in against Mooncake itself: the same script on both sides, alternating, medians, in one run.
+"""Tidepool's drop-in against Mooncake itself and against Redis: the same work, alternating, medians, in one run.
 
-``make bench-peers`` prepares the environments and runs this. Each side has a master, a process with a segment that
-holds the blocks, and a process without one that reads them.
+``make bench-peers`` prepares the environments and runs this. Tidepool and Mooncake have a master, a process with a
+segment that holds the blocks, and a process without one that reads them; both run the same script. Redis has a server
+and a client.
 """
 
 import argparse
@@ -9,18 +10,15 @@ import json
 import os
 import platform
 import shutil
-import socket
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
-import urllib.request
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
+from connectors import restore
+from sides import Process, Redis, Side, private_bytes, stored_bytes
+
 SEGMENT = 1536 << 20
 #: Name, bytes of a block, blocks stored, blocks in a call, calls in a sample.
 READS = [
@@ -29,6 +27,13 @@ READS = [
     ("4KiB x 32", 4096, 8192, 32, 64),
 ]
 WRITES = [("2MiB", 2 << 20, 32, 4), ("64KiB", 64 << 10, 128, 16), ("4KiB", 4096, 128, 16)]
+#: Name, bytes of a block, blocks stored, blocks in a call, calls in a sample; for Redis, both ways.
+BOTH_WAYS = [
+    ("2MiB x 32", 2 << 20, 128, 32, 2),
+    ("64KiB x 128", 64 << 10, 2048, 128, 8),
+    ("4KiB x 32", 4096, 8192, 32, 64),
+]
+RESTORED = "first of 8192 tokens restored in vLLM"
 GOALS = {
     "get, 2MiB x 32": 5,
     "get, 64KiB x 128": 12,
@@ -43,104 +48,41 @@ GOALS = {
     "one get, 4KiB": 15,
     "exist, 5000 keys": 8,
     "memory of the master per key": 10,
-}
-
-
-class Process:
-    """A side's process, told what to do by lines of JSON."""
-
-    def __init__(self, python: str, environment: dict[str, str], master: str, segment: int) -> None:
-        self.child = subprocess.Popen(
-            [python, str(HERE / "side.py"), master, str(segment)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=environment,
-            text=True,
-        )
-        assert self._answer() == "ready"
-
-    def ask(self, task: str, **arguments: Any) -> Any:
-        assert self.child.stdin
-        self.child.stdin.write(json.dumps({"task": task, **arguments}) + "\n")
-        self.child.stdin.flush()
-        return self._answer()
-
-    def _answer(self) -> Any:
-        assert self.child.stdout
-        while line := self.child.stdout.readline():
-            # Mooncake's libraries print to standard output too.
-            if line.startswith(('"ready"', "null")) or line[:1].isdigit():
-                return json.loads(line)
-        raise RuntimeError(f"a side ended with {self.child.wait(10)}")
-
-    def end(self) -> None:
-        self.child.kill()
-        self.child.wait()
-
-
-@dataclass
-class Side:
-    """One of the two stores: a master and its processes."""
-
-    name: str
-    python: str
-    path: str
-    variables: dict[str, str]
-    processes: list[Process] = field(default_factory=list)
-
-    def start(self) -> None:
-        port, admin = free_port(), free_port()
-        self.environment = {**os.environ, "PATH": f"{self.path}:{os.environ['PATH']}", **self.variables}
-        line = ["mooncake_master", f"--rpc_port={port}", f"--metrics_port={admin}", "--default_kv_lease_ttl=5000"]
-        self.master = subprocess.Popen(
-            [shutil.which(line[0], path=self.environment["PATH"]) or line[0], *line[1:]],
-            env=self.environment,
-            stderr=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-        )
-        self.address = f"127.0.0.1:{port}"
-        until = time.monotonic() + 30
-        while not answers(f"http://127.0.0.1:{admin}/health"):
-            assert time.monotonic() < until, f"{self.name}: the master did not start"
-            time.sleep(0.1)
-
-    def process(self, segment: int = 0, **variables: str) -> Process:
-        process = Process(self.python, {**self.environment, **variables}, self.address, segment)
-        self.processes.append(process)
-        return process
-
-    def master_bytes(self) -> int:
-        """Resident memory of the master and its children."""
-        pids = [self.master.pid, *children(self.master.pid)]
-        return sum(resident(pid) for pid in pids)
-
-    def stop(self) -> None:
-        for process in self.processes:
-            process.end()
-        self.processes.clear()
-        for pid in [*children(self.master.pid), self.master.pid]:
-            os.kill(pid, 15)
-        self.master.wait(20)
+    "with the node's index": 3,
+    RESTORED: 1,
+} | {f"{way} over TCP, {name}, to Redis": 1.5 for way in ("get", "put") for name, *_ in BOTH_WAYS}
+#: A rate that will do as well as its row's ratio: 4 KiB blocks a second.
+ENOUGH_KEYS_PER_S = 150_000
 
 
 class Table:
     def __init__(self) -> None:
         self.rows: dict[str, dict[str, Any]] = {}
 
-    def compare(self, name: str, samples: list[list[float]], lower_is_better: bool = True) -> None:
+    def compare(self, name: str, samples: list[list[float]], peer: str = "mooncake", keys: int = 0) -> None:
+        """Adds a row: less is better. ``keys``: how many a sample moved, where a rate counts too."""
         ours, theirs = (statistics.median(values) for values in samples)
-        ratio = theirs / ours
-        self.rows[name] = {"tidepool": ours, "mooncake": theirs, "ratio": ratio, "goal": GOALS.get(name)}
-        goal = GOALS.get(name)
-        met = "" if goal is None else f"   goal {goal:>5}  {'met' if ratio >= goal else 'MISSED'}"
-        print(f"{name:<32} tidepool {ours:12.6f}   mooncake {theirs:12.6f}   ratio {ratio:8.2f}{met}", flush=True)
+        ratio, goal = theirs / ours, GOALS.get(name)
+        met = goal is None or ratio >= goal
+        row = {"tidepool": ours, peer: theirs, "ratio": ratio, "goal": goal}
+        rate = ""
+        if keys:
+            row["keys_per_s"] = keys / ours
+            rate = f"   {keys / ours:,.0f} keys/s"
+            met = met or keys / ours >= ENOUGH_KEYS_PER_S
+        self.rows[name] = row | {"met": met}
+        verdict = "" if goal is None else f"   goal {goal:>5}  {'met' if met else 'MISSED'}"
+        print(
+            f"{name:<34} tidepool {ours:12.6f}   {peer} {theirs:12.6f}   ratio {ratio:8.2f}{verdict}{rate}", flush=True
+        )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tidepool", required=True, help="an environment with Tidepool's wheels")
     parser.add_argument("--mooncake", required=True, help="an environment with Mooncake's wheel")
+    parser.add_argument("--redis", help="an environment with Redis's client; without it Redis is left out")
+    parser.add_argument("--vllm", help="an environment with vLLM; without it vLLM is left out")
     parser.add_argument("--samples", type=int, default=5)
     parser.add_argument("--keys", type=int, default=1_000_000, help="keys for the look-up and memory rows")
     parser.add_argument("--json", type=Path, help="where to write the results")
@@ -148,17 +90,29 @@ def main() -> None:
     options = parser.parse_args()
     directory = tempfile.mkdtemp(dir="/dev/shm", prefix="tidepool-peers-")
     sides = [
-        Side("tidepool", f"{options.tidepool}/bin/python", f"{options.tidepool}/bin", {"TIDEPOOL_DIR": directory}),
+        Side(
+            "tidepool",
+            f"{options.tidepool}/bin/python",
+            f"{options.tidepool}/bin",
+            {"TIDEPOOL_DIR": directory, "TIDEPOOL_SMALLEST_BLOCK": "1K"},
+        ),
         Side("mooncake", f"{options.mooncake}/bin/python", f"{options.mooncake}/bin", {}),
     ]
     table = Table()
     try:
+        if options.redis:
+            measure_redis(sides[0], table, options)
         for work in (measure_reads, measure_writes, measure_look_ups):
             for side in sides:
                 side.start()
             work(sides, table, options)
             for side in sides:
                 side.stop()
+        if options.vllm and options.only in RESTORED:
+            sides[1].start()
+            python = f"{options.vllm}/bin/python"
+            table.compare(RESTORED, restore(python, options.tidepool, sides[1], options.samples))
+            sides[1].stop()
     finally:
         for side in sides:
             for process in side.processes:
@@ -181,7 +135,9 @@ def measure_reads(sides: list[Side], table: Table, options: argparse.Namespace) 
         for label, processes in ((f"get, {name}", readers), (f"get over TCP, {name}", over_tcp)):
             if options.only in label:
                 turn = {"task": "get", "prefix": name[:4], "size": size, "count": count, "batch": batch, "calls": calls}
-                table.compare(label, alternate(processes, options.samples, turn, start=calls * batch))
+                keys = calls * batch if label == "get over TCP, 4KiB x 32" else 0
+                samples = alternate(processes, options.samples, turn, start=calls * batch)
+                table.compare(label, samples, keys=keys)
         short = name.split(" ")[0]
         label = f"one get, {short}"
         if size != 64 << 10 and options.only in label:
@@ -200,18 +156,44 @@ def measure_writes(sides: list[Side], table: Table, options: argparse.Namespace)
 
 
 def measure_look_ups(sides: list[Side], table: Table, options: argparse.Namespace) -> None:
-    if options.only not in "exist, 5000 keys" and options.only not in "memory of the master per key":
+    rows = ("exist, 5000 keys", "memory of the master per key", "with the node's index")
+    if not any(options.only in row for row in rows):
         return
     owners = [side.process(SEGMENT) for side in sides]
-    before = [side.master_bytes() for side in sides]
+    before, owner_before = [side.master_bytes() for side in sides], private_bytes(owners[0].child.pid)
     for owner in owners:
         owner.ask("fill", prefix="look", size=64, count=options.keys)
-    after = [side.master_bytes() for side in sides]
-    per_key = [[(late - early) / options.keys] for late, early in zip(after, before, strict=True)]
+    masters = [side.master_bytes() - early for side, early in zip(sides, before, strict=True)]
+    # The node's share: what it keeps beside the blocks themselves, and what its process has grown by.
+    index = stored_bytes(sides[0].variables["TIDEPOOL_DIR"], ".map") + private_bytes(owners[0].child.pid) - owner_before
     askers = [side.process() for side in sides]
     turn = {"task": "exist", "prefix": "look", "count": options.keys, "batch": 5000, "calls": 10}
-    table.compare("exist, 5000 keys", alternate(askers, options.samples, turn))
-    table.compare("memory of the master per key", per_key)
+    table.compare(rows[0], alternate(askers, options.samples, turn))
+    table.compare(rows[1], [[grown / options.keys] for grown in masters])
+    table.compare(rows[2], [[(masters[0] + index) / options.keys], [masters[1] / options.keys]])
+
+
+def measure_redis(side: Side, table: Table, options: argparse.Namespace) -> None:
+    if not any(options.only in row for row in GOALS if row.endswith("to Redis")):
+        return
+    side.start()
+    side.process(SEGMENT)
+    client, redis = side.process(TIDEPOOL_SHARED_MEMORY="0"), Redis(f"{options.redis}/bin/python")
+    both = [client, redis.client]
+    try:
+        for name, size, count, batch, calls in BOTH_WAYS:
+            shape = {"prefix": name[:4], "size": size, "batch": batch, "calls": calls}
+            for process in both:
+                process.ask("fill", prefix=name[:4], size=size, count=count)
+            samples = alternate(both, options.samples, {"task": "get", "count": count, **shape}, start=calls * batch)
+            table.compare(f"get over TCP, {name}, to Redis", samples, peer="redis")
+            for process in both:
+                process.ask("clear")
+            samples = alternate(both, options.samples, {"task": "put", **shape})
+            table.compare(f"put over TCP, {name}, to Redis", samples, peer="redis")
+    finally:
+        redis.stop()
+        side.stop()
 
 
 def alternate(processes: list[Process], samples: int, turn: dict[str, Any], start: int = 0) -> list[list[float]]:
@@ -224,33 +206,6 @@ def alternate(processes: list[Process], samples: int, turn: dict[str, Any], star
             if sample:
                 kept.append(spent)
     return times
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def answers(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(url, timeout=2) as answer:
-            return bool(answer.status == 200)
-    except OSError:
-        return False
-
-
-def children(pid: int) -> list[int]:
-    found = []
-    for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in map(int, task.read_text().split()):
-            found += [*children(child), child]
-    return found
-
-
-def resident(pid: int) -> int:
-    fields = Path(f"/proc/{pid}/statm").read_text().split()
-    return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 if __name__ == "__main__":

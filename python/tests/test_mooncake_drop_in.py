@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import mooncake.store as store_module
 import pytest
 from mooncake.store import MooncakeDistributedStore
 
@@ -44,6 +45,44 @@ def test_a_module_that_is_not_provided_names_the_alternative() -> None:
 def test_tensor_calls_say_what_to_do_instead(master: Master) -> None:
     with pytest.raises(NotImplementedError, match="store the tensor's bytes"):
         MooncakeDistributedStore().put_tensor("key", None)
+
+
+def test_classes_that_are_not_offered_say_so() -> None:
+    for name in ("MooncakeDistributedNoFRegister", "EngramStore", "EngramStoreConfig"):
+        with pytest.raises(NotImplementedError, match=f"{name} is not part of tidepool-mooncake"):
+            getattr(store_module, name)()
+    with pytest.raises(NotImplementedError, match="store the tensor's bytes"):
+        store_module._serialize_tensor(None)
+
+
+def test_a_mounted_segment_takes_blocks_and_ends_with_them(master: Master, tmp_path: Path) -> None:
+    store = new_store(master)
+    answer = store.mount_segment(str(tmp_path / "memory"), 16 * MIB)
+    assert answer["ret"] == 0
+    [name] = answer["segment_ids"]
+    assert name in master.page("/get_all_segments")[1].split()
+    config = store_module.ReplicateConfig()
+    config.preferred_segment = name
+    assert store.put("there", b"bytes", config) == 0
+    assert [copy.segment for copy in store.get_replica_desc("there")] == [name]
+    assert store.unmount_segment([name]) == 0
+    assert store.unmount_segment([name]) == -101
+    assert store.get("there") == b""
+    assert list(tmp_path.glob("*")) == []
+    store.close()
+    assert store.allocate_and_mount_segment(MIB)["ret"] == -600
+
+
+def test_hard_pins_past_half_of_a_segment_find_no_space(master: Master) -> None:
+    store = new_store(master, 8 * MIB)
+    config = store_module.ReplicateConfig()
+    config.with_hard_pin = True
+    codes = [store.put(f"pin/{n}", b"x" * MIB, config) for n in range(6)]
+    assert codes.count(0) == 3
+    assert set(codes) == {0, -200}
+    assert store.put("plain", b"x" * MIB) == 0
+    assert store.remove_all(True) == 4
+    store.close()
 
 
 def test_memory_that_is_not_registered_is_refused_and_does_not_crash(master: Master) -> None:

@@ -5,6 +5,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 use thiserror::Error;
 
+/// The longest lease that a catalog gives.
+const LONGEST_LEASE: Duration = Duration::from_secs(3600);
+
 /// A catalog's configuration; [`CatalogConfig::default`] suits a pool on one host or in one rack.
 #[derive(Debug, Clone)]
 pub struct CatalogConfig {
@@ -23,6 +26,8 @@ pub struct CatalogConfig {
     /// How long ago a node must have been heard of for the catalog to be complete. Not more than the time that nodes wait
     /// for acknowledgements.
     pub ack_bound: Duration,
+    /// For how long a block that was found, or read, is not removed, for clients that want leases. Zero: not at all.
+    pub lease: Duration,
     /// Most nodes.
     pub max_nodes: usize,
     /// Most inventory streams, those included that are gone and not yet swept.
@@ -41,6 +46,7 @@ impl Default for CatalogConfig {
             dead_after: Duration::from_secs(5),
             forget_after: Duration::from_secs(600),
             ack_bound: Duration::from_millis(100),
+            lease: Duration::ZERO,
             max_nodes: 4096,
             max_streams: StreamSlot::COUNT,
             max_connections: 4096,
@@ -71,6 +77,8 @@ impl CatalogConfig {
         count("max_nodes", self.max_nodes, StreamSlot::COUNT)?;
         count("max_streams", self.max_streams, StreamSlot::COUNT)?;
         count("max_connections", self.max_connections, 1 << 20)?;
+        let allowed = format!("at most {LONGEST_LEASE:?}");
+        check(self.lease <= LONGEST_LEASE, "lease", format!("{:?}", self.lease), allowed)?;
         let later = |field, value: Duration, than: &str, least: Duration| {
             check(value > least, field, format!("{value:?}"), format!("more than {than} ({least:?})"))
         };

@@ -5,10 +5,16 @@ use crate::index::Index;
 use crate::members::state::NodeState;
 use crate::members::{Directory, View};
 use crate::metrics::{self, Counters};
+use parking_lot::Mutex;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use tidepool_types::{Metric, Value};
+use std::time::Duration;
+use tidepool_policy::Leases;
+use tidepool_types::{BlockId, Metric, Value};
+
+/// Leases that a catalog remembers; past them the oldest are forgotten.
+const MOST_LEASES: usize = 1 << 19;
 
 /// See the file's head.
 pub(crate) struct Core {
@@ -17,6 +23,10 @@ pub(crate) struct Core {
     pub(crate) counters: Counters,
     /// Drawn at random: tells a client that a catalog was restarted.
     pub(crate) incarnation: u64,
+    /// For how long blocks that were found are leased.
+    pub(crate) lease: Duration,
+    /// Short sections: noting a batch, looking through the table.
+    leases: Mutex<Leases>,
     /// Whether the catalog stops, and answers nothing any more.
     pub(crate) stopping: AtomicBool,
 }
@@ -26,7 +36,15 @@ impl Core {
         let index = Arc::new(Index::default());
         let directory = Directory::new(config.clone(), index.clone());
         let incarnation = RandomState::new().hash_one(0);
-        Self { index, directory, counters: Counters::default(), incarnation, stopping: AtomicBool::new(false) }
+        Self {
+            index,
+            directory,
+            counters: Counters::default(),
+            incarnation,
+            stopping: AtomicBool::new(false),
+            lease: config.lease,
+            leases: Mutex::new(Leases::new(MOST_LEASES)),
+        }
     }
 
     /// Runs one read of the index against one view of the members, and says whether the answer is complete: it is only if
@@ -43,6 +61,20 @@ impl Core {
         (answer, complete)
     }
 
+    /// Leases those of `ids` that were found: whoever was told of them may come to read them.
+    pub(crate) fn note_leases(&self, ids: &[[u8; BlockId::LEN]], found: &[u8]) {
+        if !self.lease.is_zero() {
+            let now = self.directory.now();
+            let found = ids.iter().zip(found).filter(|(_, count)| **count > 0).map(|(id, _)| BlockId::from_bytes(*id));
+            self.leases.lock().note(found, now + self.lease, now);
+        }
+    }
+
+    /// Which of `ids` are leased.
+    pub(crate) fn leased(&self, ids: &[BlockId]) -> Vec<bool> {
+        self.leases.lock().leased(ids, self.directory.now())
+    }
+
     /// Every metric of the catalog.
     pub(crate) fn metrics(&self) -> Vec<Metric> {
         let view = self.directory.view();
@@ -55,6 +87,11 @@ impl Core {
             gauge("tidepool_catalog_nodes_alive", "Nodes heard of lately.", in_state(NodeState::Alive)),
             gauge("tidepool_catalog_nodes_suspect", "Nodes silent for a moment.", in_state(NodeState::Suspect)),
             gauge("tidepool_catalog_nodes_dead", "Nodes silent for long or gone.", in_state(NodeState::Dead)),
+            gauge(
+                "tidepool_catalog_leases",
+                "Leases noted, expired ones that have not been dropped yet included.",
+                self.leases.lock().len() as u64,
+            ),
             gauge(
                 "tidepool_catalog_name_conflicts",
                 "Names that two live nodes claim, of which one is refused.",

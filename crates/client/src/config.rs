@@ -30,6 +30,8 @@ pub struct ClientConfig {
     pub verify: Verify,
     /// Whether nodes on this host are used through shared memory. Without it every node is reached over TCP.
     pub local: bool,
+    /// Whether what this client reads or finds is leased, for as long as the catalogs say: see [`crate::Client::remove_unleased`].
+    pub leases: bool,
     /// Connections to one node that are used at once; further callers wait for one.
     pub connections_per_node: usize,
     /// Threads that help with large copies, beside the caller's; `None` takes as many as pay on this machine.
@@ -51,6 +53,7 @@ impl Default for ClientConfig {
             tcp_streams: 2,
             verify: Verify::default(),
             local: true,
+            leases: false,
             connections_per_node: 8,
             copy_threads: None,
             workers: 4,

@@ -9,12 +9,12 @@ use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use tidepool_store::{Mapping, ShmTransport};
 use tidepool_transfer::copy::CopyPool;
 use tidepool_transfer::tcp::TcpConfig;
-use tidepool_types::{BlockId, ClientId, Deadline, InvalidInput, Key, TenantSecret};
+use tidepool_types::{BlockId, ClientId, Deadline, InvalidInput, Key, TenantSecret, Version};
 
 /// How often calls that miss a node may have the catalogs asked.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
@@ -35,6 +35,8 @@ pub(crate) struct Core {
     /// Wakes the watcher: there is a new socket to watch, or the client ends.
     pub(crate) watch: Arc<Wake>,
     stop: AtomicBool,
+    /// The highest version that this client has given a block.
+    pub(crate) last_version: Mutex<Version>,
 }
 
 /// A wake-up for a thread that sleeps in `poll`.
@@ -75,6 +77,8 @@ impl Core {
             connections: config.connections_per_node,
             catalogs: config.catalogs.clone(),
             counters: Arc::clone(&counters),
+            leases: config.leases,
+            lease_millis: AtomicU32::new(0),
             probe: Bell::default(),
         });
         let watch = Arc::new(Wake::new()?);
@@ -96,6 +100,7 @@ impl Core {
             scout: Bell::default(),
             watch,
             stop: AtomicBool::new(false),
+            last_version: Mutex::new(Version(0)),
             config,
         })
     }
@@ -106,10 +111,27 @@ impl Core {
         let answer = self.catalogs.members(deadline);
         // No member and not complete: no catalog has answered.
         let answered = answer.complete || !answer.members.is_empty();
+        if let Some(lease) = answer.lease.filter(|_| self.config.leases) {
+            self.set_lease(lease);
+        }
         if answered {
             self.peers.update_members(answer.members, deadline);
         }
         answered
+    }
+
+    /// For how long what this client reads is leased, if it is.
+    pub(crate) fn lease(&self) -> Option<Duration> {
+        let millis = self.context.lease_millis();
+        (millis > 0).then(|| Duration::from_millis(millis.into()))
+    }
+
+    /// Takes over for how long reads are leased. Connections tell their node once: those that are idle are made anew.
+    fn set_lease(&self, lease: Duration) {
+        let millis = u32::try_from(lease.as_millis()).unwrap_or(u32::MAX);
+        if self.context.lease_millis.swap(millis, Ordering::Relaxed) != millis {
+            self.peers.table().all().for_each(|peer| peer.connect_anew());
+        }
     }
 
     /// Asks the catalogs for the members because a node is missing, unless that has just been done: calls that miss one all

@@ -25,8 +25,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Where things are: `get` and `put` hold the two long paths, `view`, `lookup`, `remove`, `list`, `copies` and `members` one
-//! family of calls each; `peers` knows the nodes, [`catalogs`] asks the catalogs, `background` keeps both current.
+//! Where things are: `get` and `put` hold the two long paths, `view`, `lookup`, `remove`, `upsert`, `list`, `copies` and `members`
+//! one family of calls each; `peers` knows the nodes, [`catalogs`] asks the catalogs, `background` keeps both current.
 //!
 //! What a caller lends (`get_into`, `put`) belongs to the call until it returns; [`Client::spawn`] takes owned values only,
 //! so dropping a [`Call`] is safe at any moment.
@@ -54,6 +54,7 @@ mod members;
 mod peers;
 mod put;
 mod remove;
+mod upsert;
 mod view;
 
 pub use buffers::{Buffers, Parts};
@@ -70,4 +71,5 @@ pub use members::PoolNode;
 pub use put::{PutItem, PutOptions, Stored};
 pub use remove::{Removal, Removals};
 pub use tidepool_types::{ClientId, Deadline, InvalidInput, NodeName};
+pub use tidepool_wire::message::Pin;
 pub use view::View;

@@ -1,15 +1,21 @@
 //! Look-ups: what the pool holds, without keeping any of it alive.
 //!
-//! This host's indexes are looked at first; a catalog is asked only about what they do not answer.
+//! This host's indexes are looked at first; a catalog is asked only about what they do not answer. With many ids it is the
+//! other way round.
 
 use crate::catalogs::Located;
 use crate::client::Client;
 use crate::peers::Table;
 use std::collections::HashMap;
+use std::time::Duration;
 use tidepool_types::{BlockId, InvalidInput, NodeName, Tier};
 
 /// Ids whose cache misses overlap: enough to hide them, few enough for the cache.
 const LOOKED_UP_TOGETHER: usize = 64;
+
+/// A catalog is asked about so many ids before this host's indexes are looked at: some are likely to be its to answer
+/// anyway, and it answers all of them in less time than they take one after the other here.
+const CATALOG_FIRST: usize = 1024;
 
 /// How much of some chains the pool can serve.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,17 +61,27 @@ impl Client {
         let ids = core.ids_of(keys)?;
         let table = core.peers.table();
         if table.locals.is_empty() {
-            return Ok(core.catalogs.exists(&ids, deadline).found);
+            return Ok(core.catalogs.exists(&ids, core.lease().is_some(), deadline).found);
         }
-        let mut found: Vec<bool> = Vec::with_capacity(ids.len());
+        if ids.len() >= CATALOG_FIRST {
+            let answer = core.catalogs.exists(&ids, core.lease().is_some(), deadline);
+            if answer.complete {
+                return Ok(answer.found);
+            }
+        }
+        let mut places: Vec<Option<u16>> = Vec::with_capacity(ids.len());
         for step in ids.chunks(LOOKED_UP_TOGETHER) {
             prefetch(&table, step);
-            found.extend(step.iter().map(|id| local_place(&table, id).is_some()));
+            places.extend(step.iter().map(|id| local_place(&table, id)));
         }
+        if let Some(lease) = core.lease() {
+            lease_found(&table, &ids, &places, lease);
+        }
+        let mut found: Vec<bool> = places.iter().map(Option::is_some).collect();
         let open: Vec<usize> = (0..ids.len()).filter(|&index| !found[index]).collect();
         if !open.is_empty() {
             let asked: Vec<BlockId> = open.iter().map(|&index| ids[index]).collect();
-            let answer = core.catalogs.exists(&asked, deadline).found;
+            let answer = core.catalogs.exists(&asked, core.lease().is_some(), deadline).found;
             open.into_iter().zip(answer).for_each(|(index, held)| found[index] = held);
         }
         Ok(found)
@@ -104,6 +120,14 @@ fn prefetch(table: &Table, ids: &[BlockId]) {
 fn local_place(table: &Table, id: &BlockId) -> Option<u16> {
     let holds = |peer: &crate::peers::Peer| peer.memory().is_some_and(|memory| memory.mapping.find(id).is_some());
     table.locals.iter().position(|peer| holds(peer)).map(|position| position as u16)
+}
+
+/// Leases what was found on this host, each block where it was found.
+fn lease_found(table: &Table, ids: &[BlockId], places: &[Option<u16>], lease: Duration) {
+    for (place, memory) in table.locals.iter().enumerate().filter_map(|(place, peer)| Some((place, peer.memory()?))) {
+        let here = ids.iter().zip(places).filter(|(_, found)| **found == Some(place as u16)).map(|(id, _)| *id);
+        memory.lease(here, lease);
+    }
 }
 
 fn local_run(table: &Table, chain: &[BlockId]) -> ChainMatch {

@@ -7,13 +7,15 @@ use crate::fan_out::{at_once, fan_out};
 use crate::peers::Peer;
 use std::sync::Arc;
 use tidepool_types::{BlockId, Deadline, InvalidInput, NodeName};
-use tidepool_wire::message::{Pattern, Reply, Request};
+use tidepool_wire::message::{Judge, Judgement, Pattern, Reply, Request};
 
 /// What became of removing one block.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Removal {
     /// Whether any copy was there and has been removed.
     pub removed: bool,
+    /// Whether it stays because somebody has lately read it, or been told of it.
+    pub leased: bool,
     /// Holders that did not answer, and nodes that cannot be asked (held for dead, or without an address that resolves):
     /// their copies may still be there.
     pub unanswered: Vec<NodeName>,
@@ -38,10 +40,36 @@ impl Removal {
 }
 
 /// Who is to remove blocks, each by its place in the batch.
-struct Removers {
-    asked: Vec<(Arc<Peer>, Vec<usize>)>,
+pub(crate) struct Removers {
+    pub(crate) asked: Vec<(Arc<Peer>, Vec<usize>)>,
     /// Nodes that should be asked, and to which there is no way.
     out_of_reach: Vec<(NodeName, Vec<usize>)>,
+}
+
+impl Removers {
+    /// Asks everyone about their blocks, all at once. One list of answers each, cut short where no answer came.
+    pub(crate) fn ask<T: Send>(
+        &self,
+        ids: &[BlockId],
+        request: impl Fn(Vec<BlockId>) -> Request + Sync,
+        read: impl Fn(Reply) -> Option<Vec<T>> + Sync,
+        deadline: Deadline,
+    ) -> Vec<Vec<T>> {
+        let ask = |(peer, indexes): &(Arc<Peer>, Vec<usize>)| {
+            let ids: Vec<BlockId> = indexes.iter().map(|&index| ids[index]).collect();
+            peer.call_about(&ids, &request, || deadline, &read)
+        };
+        at_once(&self.asked, ask).into_iter().map(Option::unwrap_or_default).collect()
+    }
+
+    /// Takes note of the answers, and of those that did not come.
+    fn note<T: Copy>(&self, answers: &[Vec<T>], removals: &mut [Removal], note: impl Fn(&mut Removal, T)) {
+        for ((peer, indexes), answers) in self.asked.iter().zip(answers) {
+            let (answered, unanswered) = indexes.split_at(answers.len());
+            answered.iter().zip(answers).for_each(|(&index, answer)| note(&mut removals[index], *answer));
+            unanswered.iter().for_each(|&index| removals[index].add_unanswered(&peer.key.name));
+        }
+    }
 }
 
 /// For each node of an answer, which of `ids` it holds.
@@ -63,29 +91,88 @@ impl Client {
     pub fn remove_batch<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Removal>, InvalidInput> {
         let deadline = self.deadline();
         let ids = self.core().ids_of(keys)?;
-        let Removers { asked, out_of_reach } = self.removers(&ids, deadline);
-        let remove = |(peer, indexes): &(Arc<Peer>, Vec<usize>)| {
-            let ids: Vec<BlockId> = indexes.iter().map(|&index| ids[index]).collect();
-            let read = |reply| if let Reply::Removed(flags) = reply { Some(flags) } else { None };
-            peer.call_about(&ids, Request::Remove, || deadline, read)
-        };
-        let unanswered = self.core().peers.table().lost();
-        let mut removals = vec![Removal { removed: false, unanswered }; ids.len()];
-        for (name, indexes) in &out_of_reach {
-            indexes.iter().for_each(|&index| removals[index].add_unanswered(name));
-        }
-        for ((peer, indexes), flags) in asked.iter().zip(at_once(&asked, remove)) {
-            let flags = flags.unwrap_or_default();
-            let (answered, unanswered) = indexes.split_at(flags.len());
-            answered.iter().zip(flags).for_each(|(&index, was_there)| removals[index].removed |= was_there);
-            unanswered.iter().for_each(|&index| removals[index].add_unanswered(&peer.key.name));
+        let removers = self.removers(&ids, deadline);
+        let read = |reply| if let Reply::Removed(flags) = reply { Some(flags) } else { None };
+        let flags = removers.ask(&ids, Request::Remove, read, deadline);
+        let mut removals = self.unanswered(&removers, ids.len());
+        removers.note(&flags, &mut removals, |removal, was_there| removal.removed |= was_there);
+        Ok(removals)
+    }
+
+    /// Removes blocks that nobody has lately read or been told of, as far as clients with [leases] have. A lease anywhere, at
+    /// an owner or at a catalog that answers, keeps the block everywhere.
+    ///
+    /// [leases]: crate::ClientConfig::leases
+    pub fn remove_unleased<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Removal>, InvalidInput> {
+        let deadline = self.deadline();
+        let ids = self.core().ids_of(keys)?;
+        let mut removers = self.removers(&ids, deadline);
+        let mut removals = self.unanswered(&removers, ids.len());
+        let leased = self.core().catalogs.leased(&ids, deadline);
+        removals.iter_mut().zip(leased).for_each(|(removal, leased)| removal.leased = leased);
+        let read = |reply| if let Reply::Judged(judgements) = reply { Some(judgements) } else { None };
+        // First a look at all of them: a lease at one holder must keep the others from removing theirs.
+        for remove in [false, true] {
+            let judge = |ids| Request::Judge(Judge { remove, writer: None, ids });
+            removers.asked.iter_mut().for_each(|(_, indexes)| indexes.retain(|&index| !removals[index].leased));
+            removers.asked.retain(|(_, indexes)| !indexes.is_empty());
+            let judgements = removers.ask(&ids, judge, read, deadline);
+            removers.note(&judgements, &mut removals, |removal, judgement| {
+                removal.leased |= judgement == Judgement::Leased;
+                removal.removed |= remove && judgement == Judgement::Free;
+            });
         }
         Ok(removals)
     }
 
+    /// Removes the copies of blocks that this client has put, on one node or everywhere; none that is leased anywhere, and none
+    /// of blocks that others have put. Says of each block whether a copy is gone.
+    pub fn clear_replicas<K: AsRef<[u8]>>(
+        &self,
+        keys: &[K],
+        node: Option<&NodeName>,
+    ) -> Result<Vec<bool>, InvalidInput> {
+        let deadline = self.deadline();
+        let ids = self.core().ids_of(keys)?;
+        let mut removers = self.removers(&ids, deadline);
+        let mut leased = self.core().catalogs.leased(&ids, deadline);
+        let mut own = vec![false; ids.len()];
+        let read = |reply| if let Reply::Judged(judgements) = reply { Some(judgements) } else { None };
+        let judge = |writer| move |ids| Request::Judge(Judge { remove: false, writer, ids });
+        for writer in [Some(self.id()), None] {
+            let judgements = removers.ask(&ids, judge(writer), read, deadline);
+            for ((_, indexes), judgements) in removers.asked.iter().zip(judgements) {
+                for (&index, judgement) in indexes.iter().zip(judgements) {
+                    leased[index] |= judgement == Judgement::Leased;
+                    own[index] |= writer.is_some() && judgement == Judgement::Free;
+                }
+            }
+        }
+        removers.asked.retain(|(peer, _)| node.is_none_or(|node| peer.key.name == *node));
+        removers.asked.iter_mut().for_each(|(_, indexes)| indexes.retain(|&index| own[index] && !leased[index]));
+        removers.asked.retain(|(_, indexes)| !indexes.is_empty());
+        let read = |reply| if let Reply::Removed(flags) = reply { Some(flags) } else { None };
+        let flags = removers.ask(&ids, Request::Remove, read, deadline);
+        let mut cleared = vec![false; ids.len()];
+        for ((_, indexes), flags) in removers.asked.iter().zip(flags) {
+            indexes.iter().zip(flags).for_each(|(&index, was_there)| cleared[index] |= was_there);
+        }
+        Ok(cleared)
+    }
+
+    /// Removals of which only is known who cannot be asked.
+    fn unanswered(&self, removers: &Removers, count: usize) -> Vec<Removal> {
+        let unanswered = self.core().peers.table().lost();
+        let mut removals = vec![Removal { unanswered, ..Removal::default() }; count];
+        for (name, indexes) in &removers.out_of_reach {
+            indexes.iter().for_each(|&index| removals[index].add_unanswered(name));
+        }
+        removals
+    }
+
     /// Who is asked to remove what: this host's nodes everything, others what a catalog says they hold. All nodes are asked
     /// about a block of which no catalog is sure that it has named all holders.
-    fn removers(&self, ids: &[BlockId], deadline: Deadline) -> Removers {
+    pub(crate) fn removers(&self, ids: &[BlockId], deadline: Deadline) -> Removers {
         let core = self.core();
         let Lookup { located, complete, .. } = core.catalogs.lookup(ids, deadline);
         let table = core.peers.table();

@@ -79,6 +79,11 @@ fn collect_pool(pool: &PoolStats, capacity: u64, out: &mut Vec<Metric>) {
         Metric::new("tidepool_node_free_bytes", "Bytes that no block uses.", Gauge(pool.free_bytes)),
         Metric::new("tidepool_node_blocks", "Blocks held.", Gauge(pool.blocks)),
         Metric::new("tidepool_node_block_bytes", "Bytes of blocks held.", Gauge(pool.block_bytes)),
+        Metric::new(
+            "tidepool_node_pinned_bytes",
+            "Bytes of blocks that are pinned for good.",
+            Gauge(pool.pinned_bytes),
+        ),
         Metric::new("tidepool_node_space_queue", "Writers that wait for space.", Gauge(pool.waiting)),
         Metric::new("tidepool_node_reserved", "Reservations under way.", Gauge(pool.reserved)),
         Metric::new("tidepool_node_holds", "Blocks held in place by views and sends.", Gauge(pool.holds)),

@@ -5,8 +5,10 @@ use crate::config::NodeConfig;
 use crate::counters::Counters;
 use crate::descriptors;
 use crate::guests::Guests;
+use crate::leases::NodeLeases;
 use crate::listen::{self, Listeners, SocketFile};
 use crate::process::{Processes, add};
+use crate::pulls::LatePulls;
 use crate::reservations::Reservations;
 use crate::scrub;
 use parking_lot::{Condvar, Mutex};
@@ -85,6 +87,8 @@ pub(crate) struct Shared {
     /// The node as a client of other nodes.
     pub(crate) client: ClientId,
     pub(crate) guests: Arc<Guests>,
+    pub(crate) leases: Arc<NodeLeases>,
+    pub(crate) pulls: LatePulls,
 }
 
 /// A mark that a node is stopping, to sleep on.
@@ -165,6 +169,8 @@ impl Node {
             announcer,
             stop: Stop::default(),
             client: ClientId(random()),
+            leases: NodeLeases::new(),
+            pulls: LatePulls::default(),
         });
         let socket = Some(socket);
         let mut node = Self { shared, data_address, socket_path, socket, problem, threads: Vec::new() };
@@ -238,6 +244,8 @@ impl Shared {
 
     pub(crate) fn metrics(&self) -> Vec<Metric> {
         let mut metrics = self.counters.collect(&self.pool.stats(), self.pool.capacity());
+        let help = "Leases noted, expired ones that have not been dropped yet included.";
+        metrics.push(Metric::new("tidepool_node_leases", help, Value::Gauge(self.leases.count())));
         let latest = Inventory::latest(&*self.pool);
         for catalog in self.announcer.status() {
             let help = "Changes that a catalog has not acknowledged yet.";
@@ -280,10 +288,11 @@ impl Drop for Node {
     }
 }
 
-/// Frees what ended processes held, and keeps the catalogs' idea of free space fresh.
+/// Frees what ended processes held, takes in the leases of those that live, and keeps the catalogs' idea of free space fresh.
 fn watch_processes(shared: &Shared) {
     while !shared.stop.wait(REAP_EVERY) {
         shared.processes.reap();
+        shared.leases.collect();
         shared.announcer.set_used_bytes(shared.pool.capacity() - shared.pool.stats().free_bytes);
     }
 }

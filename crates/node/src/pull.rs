@@ -10,7 +10,7 @@ use tidepool_transfer::tcp::{TcpConfig, TcpTransport};
 use tidepool_transfer::transport::Transport;
 use tidepool_types::{BlockId, CopyName, Deadline, Key, TenantSecret};
 use tidepool_wire::checksum::BlockChecksum;
-use tidepool_wire::message::{Hello, Pull, PullOutcome, Reply, Request};
+use tidepool_wire::message::{Hello, Offer, Pull, PullOutcome, Reply, Request};
 
 /// How long the source may take to welcome a connection.
 const WELCOME: Duration = Duration::from_secs(1);
@@ -92,9 +92,10 @@ fn pull_missing(
         return Ok(());
     }
     let mut connection = connect(shared, pull, until)?;
-    let asked = wanted.iter().map(|(_, id)| *id).collect();
-    let Reply::Found(found) = ask(shared, &mut connection, &Request::Confirm(asked), until)? else {
-        return Err(Error::Unexpected("not an answer to Confirm"));
+    let ids = wanted.iter().map(|(_, id)| *id).collect();
+    let offer = Offer { node: shared.config.name.to_string(), ids };
+    let Reply::Found(found) = ask(shared, &mut connection, &Request::Offer(offer), until)? else {
+        return Err(Error::Unexpected("not an answer to Offer"));
     };
     let welcome = until.capped(WELCOME);
     let address = resolve(&pull.source, welcome)?;
@@ -120,7 +121,8 @@ fn pull_one(
 ) -> PullOutcome {
     let Ok(key) = Key::new(key) else { return PullOutcome::Missing };
     let reservation = match shared.pool.reserve(key, id, len, shared.client, until, &|| !shared.stop.is_set()) {
-        Ok(reservation) => reservation,
+        // From here on a removal is noticed; one that came before has the source lack the block, or name this node.
+        Ok(reservation) => reservation.watched(),
         Err(NoRoom::Full | NoRoom::TooLarge) => return PullOutcome::NoSpace,
     };
     let coming = Coming { index, reservation };
@@ -168,6 +170,7 @@ fn seal(shared: &Shared, coming: Coming) -> PullOutcome {
             PullOutcome::Copied
         }
         Ok(Sealed::Held(_)) => PullOutcome::Held,
+        Ok(Sealed::Void) => PullOutcome::Missing,
         Err(_) => PullOutcome::NoSpace,
     }
 }

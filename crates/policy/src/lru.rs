@@ -42,6 +42,18 @@ impl Lru {
         self.warmest = slot;
     }
 
+    /// Makes `slot` the least recently used; nothing happens when it is not in.
+    pub fn chill(&mut self, slot: u32) {
+        if !self.contains(slot) || self.coldest == slot {
+            return;
+        }
+        self.remove(slot);
+        // Something else is in, or this one would have been the coldest.
+        self.links[slot as usize] = Link { colder: NONE, warmer: self.coldest };
+        self.links[self.coldest as usize].colder = slot;
+        self.coldest = slot;
+    }
+
     /// Takes `slot` out; nothing happens when it is not in.
     pub fn remove(&mut self, slot: u32) {
         if !self.contains(slot) {
@@ -92,13 +104,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_order_is_that_of_a_naive_list(operations in prop::collection::vec((0..3u8, 0..8u32), 0..200)) {
+        fn the_order_is_that_of_a_naive_list(operations in prop::collection::vec((0..4u8, 0..8u32), 0..200)) {
             let (mut lru, mut naive) = (Lru::new(8), Vec::new());
             for (operation, slot) in operations {
                 let held = naive.contains(&slot);
                 match operation {
                     0 if !held => { lru.insert(slot); naive.push(slot); }
                     1 if held => { lru.touch(slot); naive.retain(|&s| s != slot); naive.push(slot); }
+                    3 if held => { lru.chill(slot); naive.retain(|&s| s != slot); naive.insert(0, slot); }
                     2 => { lru.remove(slot); naive.retain(|&s| s != slot); }
                     _ => {}
                 }

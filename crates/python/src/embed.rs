@@ -106,10 +106,11 @@ pub(crate) struct Catalog {
 
 #[pymethods]
 impl Catalog {
-    /// Starts a catalog that listens on ``listen``.
+    /// Starts a catalog that listens on ``listen``. ``lease`` is for how many seconds blocks that were read are not removed,
+    /// for clients that want leases, as the Mooncake drop-in's do.
     #[new]
-    #[pyo3(signature = (listen = "127.0.0.1:7411", *, suspect_after = 2.0, dead_after = 5.0))]
-    fn new(py: Python<'_>, listen: &str, suspect_after: f64, dead_after: f64) -> PyResult<Self> {
+    #[pyo3(signature = (listen = "127.0.0.1:7411", *, suspect_after = 2.0, dead_after = 5.0, lease = 0.0))]
+    fn new(py: Python<'_>, listen: &str, suspect_after: f64, dead_after: f64, lease: f64) -> PyResult<Self> {
         let wrong = |error| {
             raise(
                 "InvalidError",
@@ -121,6 +122,7 @@ impl Catalog {
             listen: listen.parse().map_err(wrong)?,
             suspect_after: seconds("suspect_after", suspect_after)?,
             dead_after: seconds("dead_after", dead_after)?,
+            lease: if lease == 0.0 { Duration::ZERO } else { seconds("lease", lease)? },
             ..Default::default()
         };
         let server = py.detach(|| tidepool_catalog::Server::start(config));

@@ -5,13 +5,14 @@
 //!
 //! Where things are: `pool` is the class that users hold, `keys` and `buffers` take arguments apart, `answers` are what calls
 //! return, `errors` turns failures into exceptions, `fork` keeps a forked child from using its parent's threads, `embed` runs
-//! nodes and catalogs inside the interpreter, `command` is the `tidepool` command, and `mooncake` is what the drop-in for
-//! `mooncake.store` builds on.
+//! nodes and catalogs inside the interpreter, `command` is the `tidepool` command, `mooncake` is what the drop-in for
+//! `mooncake.store` builds on, and `engine` is what engine connectors build on.
 
 mod answers;
 mod buffers;
 mod command;
 mod embed;
+mod engine;
 mod errors;
 mod fork;
 mod keys;
@@ -28,6 +29,8 @@ mod native {
     use super::command::main;
     #[pymodule_export]
     use super::embed::{Catalog, Node};
+    #[pymodule_export]
+    use super::engine::{BlockLookup, BlockTransfers};
     #[pymodule_export]
     use super::mooncake::{BufferHandle, MooncakeStore};
     #[pymodule_export]

@@ -41,7 +41,7 @@ pub(crate) struct Pool {
 
 impl Pool {
     /// The client, with the call's own time limit if it has one.
-    fn client(&self, deadline: Option<f64>) -> PyResult<Client> {
+    pub(crate) fn client(&self, deadline: Option<f64>) -> PyResult<Client> {
         let client = self.client.read().unwrap_or_else(PoisonError::into_inner);
         let client = client.as_ref().ok_or_else(errors::closed)?.get()?;
         match deadline {
@@ -430,7 +430,7 @@ pub(crate) fn list_all(
 }
 
 fn put_options(replicas: u32, prefer: Option<&str>) -> PyResult<PutOptions> {
-    Ok(PutOptions { replicas, prefer: prefer.map(node_name).transpose()? })
+    Ok(PutOptions { replicas, prefer: prefer.map(node_name).transpose()?, ..PutOptions::default() })
 }
 
 fn node_name(name: &str) -> PyResult<NodeName> {

@@ -19,10 +19,12 @@ mod memory;
 mod placed;
 mod pool;
 mod protocol;
+mod ring;
 mod shm;
 mod sync;
 
 pub use layout::{FORMAT_VERSION, FormatError, MAX_SLOTS};
 pub use mapping::{Found, MapError, Mapping};
-pub use pool::{Hold, NoRoom, OpenError, Pool, PoolConfig, PoolStats, Reservation, Sealed, clear_socket};
+pub use pool::{BlockTerms, Hold, NoRoom, OpenError, Pool, PoolConfig, PoolStats, Reservation, Sealed, clear_socket};
+pub use ring::{LeaseRing, LeaseWriter, host_time};
 pub use shm::ShmTransport;

@@ -21,7 +21,10 @@ type Variant<'a> = (String, Run<'a>);
 fn main() {
     let gib: usize = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(1);
     let source: Vec<u8> = (0..gib << 30).map(|at| (at >> 7) as u8).collect();
-    let mut target = vec![1u8; gib << 30];
+    let mut target = vec![1u8; (gib << 30) + 64];
+    // As blocks lie in a slab.
+    let line = target.as_ptr().align_offset(64);
+    let target = &mut target[line..][..gib << 30];
     let alone = CopyPool::new(0);
     let two = CopyPool::new(1);
     let mut variants: Vec<Variant<'_>> = vec![("memcpy 2 MiB".into(), by_call(CALL, memcpy))];
@@ -41,7 +44,7 @@ fn main() {
         variants.push((format!("memcpy {} KiB, hot", size >> 10), to_hot(size, memcpy)));
         variants.push((format!("streaming {} KiB, hot", size >> 10), to_hot(size, streaming)));
     }
-    measure(&mut variants, &source, &mut target);
+    measure(&mut variants, &source, target);
 }
 
 fn measure(variants: &mut [Variant<'_>], source: &[u8], target: &mut [u8]) {

@@ -61,6 +61,29 @@ pub struct Generation(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ClientId(pub u64);
 
+/// A block's version: when it was written, in nanoseconds since 1970, in the upper 52 bits, and a part of its writer's id in the
+/// others. Of two versions of a block the higher one stays. Zero is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Version(pub u64);
+
+/// The bits of a version that are its writer's.
+const WRITER_BITS: u64 = 0xfff;
+
+impl Version {
+    /// The version that `writer` gives a block at `nanos`.
+    #[must_use]
+    pub const fn new(nanos: u64, writer: ClientId) -> Self {
+        // Never zero, not even before 1970 has begun.
+        Self((nanos | (WRITER_BITS + 1)) & !WRITER_BITS | writer.0 & WRITER_BITS)
+    }
+
+    /// The lowest version of `writer` that is higher than this one.
+    #[must_use]
+    pub const fn next(self, writer: ClientId) -> Self {
+        Self::new((self.0 & !WRITER_BITS).saturating_add(2 * (WRITER_BITS + 1)), writer)
+    }
+}
+
 /// One copy of a block. Every further slice of a read names the copy that its first answer named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct CopyName {
@@ -99,6 +122,17 @@ impl TryFrom<u8> for Tier {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn versions_go_by_time_and_then_by_writer() {
+        let (one, two) = (ClientId(0x1001), ClientId(0x1002));
+        assert!(Version::new(0, one) > Version(0));
+        assert!(Version::new(1 << 20, one) < Version::new(1 << 20, two));
+        assert!(Version::new(1 << 20, two) < Version::new(3 << 20, one));
+        for version in [Version::new(1 << 40, two), Version::new(0x1fff, two), Version(77)] {
+            assert!(version.next(one) > version);
+        }
+    }
 
     #[test]
     fn a_node_name_is_safe_as_a_file_name() {

@@ -219,6 +219,18 @@ impl Running {
     pub fn finish(self) -> u32 {
         self.0.finalize() as u32
     }
+
+    /// The CRC's register after all bytes added: for code that sums bytes while it moves them.
+    #[must_use]
+    pub fn register(&self) -> u32 {
+        self.0.get_state() as u32
+    }
+
+    /// Starts again from bytes that leave a register of zero as all bytes added, and those moved since, leave it.
+    pub fn restart_from(&mut self, folded: &[u8]) {
+        *self = Self::new(0);
+        self.update(folded);
+    }
 }
 
 /// The checksums of a range under way; made by [`BlockChecksum::start_range`].

@@ -6,7 +6,7 @@
 
 use crate::checksum::Sums;
 use crate::frame::FrameError;
-use tidepool_types::{BlockId, ClientId, CopyName, Epoch, Generation};
+use tidepool_types::{BlockId, ClientId, CopyName, Epoch, Generation, Version};
 
 /// The part of a body that has not been read yet.
 #[derive(Debug)]
@@ -143,6 +143,7 @@ plain! {
     Epoch, 8: |epoch| epoch.0.to_le_bytes(), |array| Epoch(u64::from_le_bytes(array));
     Generation, 8: |generation| generation.0.to_le_bytes(), |array| Generation(u64::from_le_bytes(array));
     ClientId, 8: |client| client.0.to_le_bytes(), |array| ClientId(u64::from_le_bytes(array));
+    Version, 8: |version| version.0.to_le_bytes(), |array| Version(u64::from_le_bytes(array));
 }
 
 impl Codec for bool {
@@ -259,6 +260,10 @@ pub(crate) trait Absent {}
 /// Generation zero names no copy.
 impl Absent for CopyName {}
 impl Absent for (CopyName, u64) {}
+/// No client has number zero, no version is zero, and no key hashes to zeros.
+impl Absent for ClientId {}
+impl Absent for Version {}
+impl Absent for BlockId {}
 /// The cursor of a next page: zero is the first page, which is never next.
 impl Absent for u64 {}
 

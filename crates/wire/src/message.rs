@@ -1,11 +1,11 @@
 //! The messages of the data plane, as values. [`crate::frame`] says how they lie on the wire.
 //!
-//! One request is answered by one reply with the same request number, except [`Request::Touch`], [`Request::Unview`] and
-//! [`Request::ReportCorrupt`], which are not answered, and [`Request::Get`], which may be answered by several
+//! One request is answered by one reply with the same request number, except [`Request::Touch`], [`Request::Unview`],
+//! [`Request::ReportCorrupt`] and [`Request::Lease`], which are not answered, and [`Request::Get`], which may be answered by several
 //! [`Reply::Blocks`] frames that together cover its items in order. Batches answer per item, in the order of the request.
 
 use crate::checksum::Sums;
-use tidepool_types::{BlockId, ClientId, CopyName, Epoch, Generation};
+use tidepool_types::{BlockId, ClientId, CopyName, Epoch, Generation, Version};
 
 /// The most ids in one [`Request::Confirm`], [`Request::View`] or [`Request::Remove`] that a client sends: request and reply
 /// each fit a frame's body eight times over, so neither side holds a large batch whole.
@@ -51,6 +51,18 @@ pub enum Request {
     Stat,
     /// Asks what the node knows about one block; answered by [`Reply::Keys`] with at most one entry.
     Describe(BlockId),
+    /// From now on, what this connection reads, views or has described is leased for so many milliseconds. Not answered.
+    Lease(u32),
+    /// Asks for a ring to note leases of same-host reads in (Unix sockets only); answered by [`Reply::Ring`].
+    LeaseRing,
+    /// Asks which blocks are leased, and removes the others if told to; answered by [`Reply::Judged`].
+    Judge(Judge),
+    /// As [`Request::Reserve`], for blocks with [`Terms`]; answered by [`Reply::Reserved`].
+    ReserveAs(ReserveAs),
+    /// Removes copies that are older than a version, each block its own; answered by [`Reply::Superseded`].
+    Supersede(Vec<(BlockId, Version)>),
+    /// As [`Request::Confirm`], from a node that is about to copy the blocks; answered by [`Reply::Found`].
+    Offer(Offer),
     /// Asks which pool the node is of; answered by [`Reply::Catalogs`].
     Catalogs,
 }
@@ -84,6 +96,12 @@ pub enum Reply {
     Pulled(Vec<PullOutcome>),
     /// To [`Request::Stat`]: named numbers, the same names as the node's metrics.
     Stat(Vec<(String, u64)>),
+    /// To [`Request::LeaseRing`]: one file descriptor travels with this frame, the ring, writable.
+    Ring,
+    /// To [`Request::Judge`].
+    Judged(Vec<Judgement>),
+    /// To [`Request::Supersede`].
+    Superseded(Superseded),
     /// To [`Request::Catalogs`]: the addresses of the catalogs that the node announces to, `host:port` each.
     Catalogs(Vec<String>),
     /// The request as a whole could not be served.
@@ -296,6 +314,95 @@ pub struct Touch {
     pub bytes: u64,
     /// Reads that lost a race against reuse of the slot.
     pub lost_races: u64,
+}
+
+/// Blocks that somebody would like to see gone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Judge {
+    /// Whether blocks that nothing protects are removed.
+    pub remove: bool,
+    /// Only blocks that this client wrote, if one is named.
+    pub writer: Option<ClientId>,
+    /// The blocks.
+    pub ids: Vec<BlockId>,
+}
+
+/// What a node makes of one block of a [`Judge`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Judgement {
+    /// The node does not hold it.
+    Absent = 0,
+    /// Nothing protects it: it is gone, if it was to be removed.
+    Free = 1,
+    /// Somebody has read it lately: it stays.
+    Leased = 2,
+    /// Another client wrote it: it stays.
+    Foreign = 3,
+}
+
+/// What a writer wants for its blocks beyond their being stored.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Terms {
+    /// The blocks' version, if they are to take the place of older ones. Otherwise a block that is held already stays.
+    pub version: Option<Version>,
+    /// What keeps them from being evicted.
+    pub pin: Pin,
+    /// The group of each block, if any of them has one: blocks that are leased together and are best evicted together.
+    pub groups: Vec<Option<BlockId>>,
+}
+
+/// What keeps a block from being evicted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Pin {
+    /// Nothing but its being used.
+    #[default]
+    None,
+    /// It goes last, for so long.
+    Soft {
+        /// Milliseconds from when it is sealed.
+        millis: u32,
+    },
+    /// It stays until it is removed.
+    Hard,
+}
+
+/// Space for a batch of blocks with [`Terms`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReserveAs {
+    /// What is wanted for them.
+    pub terms: Terms,
+    /// The blocks.
+    pub reserve: Reserve,
+}
+
+/// What became of a [`Request::Supersede`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Superseded {
+    /// One per block.
+    pub items: Vec<SupersedeOutcome>,
+    /// Nodes that lately copied any of the blocks from this one.
+    pub pullers: Vec<String>,
+}
+
+/// What became of one block of a [`Request::Supersede`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SupersedeOutcome {
+    /// The node does not hold it.
+    Absent,
+    /// An older copy was there, and is gone.
+    Removed,
+    /// The node holds this version of it, which is no older.
+    Kept(Version),
+}
+
+/// Blocks that another node is about to copy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Offer {
+    /// The node's name.
+    pub node: String,
+    /// The blocks.
+    pub ids: Vec<BlockId>,
 }
 
 /// Which keys.

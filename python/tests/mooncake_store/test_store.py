@@ -126,6 +126,162 @@ def test_removals_count_and_answer_key_by_key(store: MooncakeDistributedStore) -
     assert store.remove_all(True) == 0
 
 
+LOOKS: dict[str, Callable[[MooncakeDistributedStore, str], object]] = {
+    "get": lambda store, key: store.get(key),
+    "get_buffer": lambda store, key: store.get_buffer(key),
+    "is_exist": lambda store, key: store.is_exist(key),
+    "batch_is_exist": lambda store, key: store.batch_is_exist([key]),
+    "get_size": lambda store, key: store.get_size(key),
+    "get_replica_desc": lambda store, key: store.get_replica_desc(key),
+    "session": lambda store, key: store.batch_get_session_start([key]),
+}
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_a_block_that_was_looked_at_is_removed_by_force_or_later(new_store: NewStore, look: str) -> None:
+    one, two = new_store(), new_store()
+    for looker, remover in ((one, one), (one, two), (two, one)):
+        assert one.put(look, b"looked at") == 0
+        assert LOOKS[look](looker, look)
+        assert remover.remove(look) == -706
+        assert remover.remove(look, True) == 0
+        assert remover.remove(look) == -704
+    assert one.put(look, b"once more") == 0
+    LOOKS[look](two, look)
+    until = time.monotonic() + 20
+    while (code := one.remove(look)) == -706:
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    assert code == 0
+
+
+def test_leases_are_judged_key_by_key_and_puts_and_misses_give_none(store: MooncakeDistributedStore) -> None:
+    assert store.is_exist("later") == 0
+    assert store.get("later") == b""
+    assert store.put("later", b"1") == 0
+    assert store.put("later", b"2") == 0
+    assert store.remove("later") == 0
+    assert store.put_batch(["b1", "b2", "b3"], [b"1", b"2", b"3"]) == 0
+    assert store.is_exist("b1") == 1
+    assert store.batch_remove(["b1", "b2", "none"]) == [-706, 0, -704]
+    assert store.remove_by_regex("^b") == 1
+    assert store.batch_is_exist(["b1", "b2", "b3"]) == [1, 0, 0]
+    assert store.put("b4", b"4") == 0
+    assert store.remove_all() == 1
+    assert store.remove_all(True) == 1
+
+
+def test_an_upsert_takes_the_place_of_what_is_held(new_store: NewStore) -> None:
+    one, two = new_store(), new_store()
+    assert one.upsert("key", b"first") == 0
+    assert two.get("key") == b"first"
+    assert one.upsert("key", b"second") == 0
+    assert [one.get("key"), two.get("key")] == [b"second", b"second"]
+    assert one.get_size("key") == 6
+    assert two.upsert("key", b"third, and longer") == 0
+    assert [one.get("key"), two.get("key")] == [b"third, and longer"] * 2
+    assert one.upsert("", b"x") == -600
+    assert one.upsert("key", b"") == -600
+    assert one.get("key") == b"third, and longer"
+    assert one.upsert_parts("key", b"a", b"b") == 0
+    assert two.get("key") == b"ab"
+    assert one.upsert_batch(["key", "other"], [b"1"]) == -600
+    assert one.upsert_batch(["key", "other"], [b"1", b"2"]) == 0
+    assert two.get_batch(["key", "other"]) == [b"1", b"2"]
+    config = ReplicateConfig()
+    config.replica_num = 2
+    assert one.put("twice", b"one", config) == 0
+    assert one.upsert("twice", b"two") == 0
+    assert len(one.get_replica_desc("twice")) == 2
+    assert one.put("twice", b"no change") == 0
+    assert two.get("twice") == b"two"
+
+
+def test_upserts_from_memory_answer_key_by_key(store: MooncakeDistributedStore, memory: Memory) -> None:
+    at = memory.at
+    assert store.put("key", b"old") == 0
+    assert store.upsert_from("key", at, 1000) == 0
+    assert store.get("key") == memory[0:1000]
+    assert store.batch_upsert_from(["key", "other"], [at + 5, at], [10, 20]) == [0, 0]
+    assert store.get_batch(["key", "other"]) == [memory[5:15], memory[0:20]]
+    assert store.batch_upsert_from(["key", "other"], [at], [10, 20]) == [-600, -600]
+
+
+def test_pins_are_checked_and_do_not_keep_a_block_from_being_removed(store: MooncakeDistributedStore) -> None:
+    config = ReplicateConfig()
+    config.with_hard_pin = True
+    assert store.put("hard", b"x" * 100, config) == 0
+    assert store.remove("hard") == 0
+    assert store.is_exist("hard") == 0
+    config.soft_pin_action = mooncake.SoftPinAction.ENABLE
+    assert store.put("both", b"x" * 100, config) == 0
+    config = ReplicateConfig()
+    config.soft_pin_action = mooncake.SoftPinAction.ENABLE
+    assert store.put("soft", b"x" * 100, config) == 0
+    assert store.remove("soft") == 0
+    config.soft_pin_ttl_ms = 25 * 3600 * 1000
+    assert store.put("too long", b"x", config) == -600
+    config.soft_pin_ttl_ms = 0
+    assert store.put("no time", b"x", config) == 0
+    config = ReplicateConfig()
+    config.soft_pin_ttl_ms = 1000
+    assert store.put("not enabled", b"x", config) == -600
+
+
+def test_hard_pins_outlast_what_is_put_after_them(new_store: NewStore) -> None:
+    store = new_store(16 * MIB)
+    config = ReplicateConfig()
+    config.with_hard_pin = True
+    assert store.put("pinned", b"p" * MIB, config) == 0
+    for n in range(60):
+        code = store.put(f"filler/{n}", bytes([n]) * MIB)
+        until = time.monotonic() + 20
+        while code == -200 and time.monotonic() < until:
+            time.sleep(0.1)
+            code = store.put(f"filler/{n}", bytes([n]) * MIB)
+        assert code == 0
+    assert store.get("pinned") == b"p" * MIB
+    assert store.get("filler/0") == b""
+
+
+def test_blocks_of_a_group_are_leased_together(store: MooncakeDistributedStore) -> None:
+    config = ReplicateConfig()
+    config.group_ids = ["g", "g", "h", ""]
+    assert store.put_batch(["g1", "g2", "h1", "alone"], [b"1", b"2", b"3", b"4"], config) == 0
+    assert store.get("g1") == b"1"
+    assert store.batch_remove(["g2", "h1", "alone"]) == [-706, 0, 0]
+    assert store.put("one", b"1", config) == -600
+    config.group_ids = ["g"]
+    assert store.put_batch(["g3", "g4"], [b"1", b"2"], config) == -600
+
+
+def test_a_store_clears_the_replicas_of_its_own_blocks(new_store: NewStore) -> None:
+    one, two = new_store(), new_store()
+    config = ReplicateConfig()
+    config.replica_num = 2
+    assert one.put("own", b"1", config) == 0
+    assert one.put("leased", b"1", config) == 0
+    assert two.get("leased") == b"1"
+    assert two.batch_replica_clear(["own"]) == []
+    assert one.batch_replica_clear(["own", "leased", "none"], two.get_hostname()) == ["own"]
+    assert one.batch_replica_clear(["own"], "nobody:1") == []
+    assert one.batch_replica_clear(["own", "leased"]) == ["own"]
+    assert one.batch_is_exist(["own", "leased"]) == [0, 1]
+    assert one.batch_replica_clear([]) == []
+
+
+def test_further_segments_come_and_go(store: MooncakeDistributedStore) -> None:
+    answer = store.allocate_and_mount_segment(32 * MIB)
+    assert answer["ret"] == 0
+    assert answer["allocated_size"] == 32 * MIB
+    assert store.put("while it is there", b"x") == 0
+    assert store.unmount_and_free_segment(answer["segment_ids"]) == 0
+    assert store.unmount_local_disk_segment() == 0
+    assert store.get_offload_rpc_read_count() == 0
+    assert mooncake.get_alloc_func_addr() != 0
+    assert mooncake.get_free_func_addr() != 0
+
+
 def test_replicas_go_to_distinct_segments_and_as_preferred(new_store: NewStore) -> None:
     one, two = new_store(), new_store()
     config = ReplicateConfig()

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from ..mooncake_store.conftest import Master, free_port
+from .engines import Engine
 
 HERE = Path(__file__).parent
 #: A vLLM on two slow cores starts in under a minute.
@@ -39,6 +40,15 @@ class Vllm:
             json.loads(text.split(" ", 1)[1]) for text in ended.stdout.splitlines() if text.startswith("RESULT ")
         ]
         return {report["length"]: report for report in reports}
+
+    def engine(self, connector: dict[str, Any] | None, model: Path | None = None, **variables: str) -> Engine:
+        """One that does what it is told; :func:`running` waits until it can."""
+        return Engine(self.python, model or self.model, connector, {**self.environment, **variables})
+
+    def make_model(self, folder: Path, seed: int) -> Path:
+        line = [self.python, str(HERE / "model.py"), str(folder), str(seed)]
+        subprocess.run(line, check=True, capture_output=True, timeout=_LIMIT)
+        return folder
 
 
 def same_output(one: Any, other: Any) -> bool:

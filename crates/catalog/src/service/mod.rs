@@ -11,11 +11,11 @@ use crate::requests::{check_lengths, id_chunks};
 use crate::streams::Answers;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tidepool_types::Value;
+use tidepool_types::{BlockId, Value};
 use tidepool_wire::catalog::catalog_server::Catalog;
 use tidepool_wire::catalog::{
-    InventoryUp, LookupReply, LookupRequest, MatchPrefixReply, MatchPrefixRequest, Member, MembersReply,
-    MembersRequest, NodeInfo, NodeState, Number, StatReply, StatRequest,
+    InventoryUp, LeasedReply, LeasedRequest, LookupReply, LookupRequest, MatchPrefixReply, MatchPrefixRequest, Member,
+    MembersReply, MembersRequest, NodeInfo, NodeState, Number, StatReply, StatRequest,
 };
 use tonic::{Request, Response, Status, Streaming};
 
@@ -61,6 +61,9 @@ impl Catalog for Service {
         let ids = id_chunks("ids", &request.ids).map_err(|status| self.rejected(status))?;
         let (mut reply, complete) = self.0.answer(|view| lookup::lookup(&self.0.index, view, ids, request.want()));
         (reply.complete, reply.incarnation) = (complete, self.0.incarnation);
+        if request.lease {
+            self.0.note_leases(ids, &reply.counts);
+        }
         metrics::add(&self.0.counters.lookups, 1);
         self.count_keys(ids.len(), reply.counts.iter().filter(|count| **count > 0).count(), started);
         Ok(Response::new(reply))
@@ -79,12 +82,21 @@ impl Catalog for Service {
         Ok(Response::new(reply))
     }
 
+    async fn leased(&self, request: Request<LeasedRequest>) -> Result<Response<LeasedReply>, Status> {
+        let request = request.into_inner();
+        let ids = id_chunks("ids", &request.ids).map_err(|status| self.rejected(status))?;
+        let ids: Vec<BlockId> = ids.iter().map(|id| BlockId::from_bytes(*id)).collect();
+        let leased: Vec<u8> = self.0.leased(&ids).into_iter().map(u8::from).collect();
+        Ok(Response::new(LeasedReply { leased: leased.into() }))
+    }
+
     async fn members(&self, _: Request<MembersRequest>) -> Result<Response<MembersReply>, Status> {
         let now = self.0.directory.now();
         let conflicts = self.0.directory.name_conflicts();
         let (members, complete) =
             self.0.answer(|view| view.members.iter().map(|member| described(member, now, &conflicts)).collect());
-        Ok(Response::new(MembersReply { complete, incarnation: self.0.incarnation, members }))
+        let lease_millis = u32::try_from(self.0.lease.as_millis()).unwrap_or(u32::MAX);
+        Ok(Response::new(MembersReply { complete, incarnation: self.0.incarnation, members, lease_millis }))
     }
 
     async fn stat(&self, _: Request<StatRequest>) -> Result<Response<StatReply>, Status> {

@@ -64,7 +64,7 @@ impl Asker {
     /// The names of the holders of each id.
     pub(crate) fn holders(&self, ids: impl Iterator<Item = u64>) -> Vec<Vec<String>> {
         let ids: Vec<_> = ids.map(id).collect();
-        let request = LookupRequest { ids: pack_ids(ids.iter()), want: Want::Holders.into() };
+        let request = LookupRequest { ids: pack_ids(ids.iter()), want: Want::Holders.into(), lease: false };
         let reply = self.run(self.client.clone().lookup(request)).unwrap().into_inner();
         let mut holders = reply.holders.chunks(4).map(|h| usize::from(u16::from_le_bytes([h[0], h[1]])));
         let names =

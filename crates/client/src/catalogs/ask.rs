@@ -5,11 +5,12 @@ use super::peer::{Peer, Standing};
 use super::{CatalogStat, Catalogs, Exists, Lookup, Members, Prefixes, StatAnswer};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 use tidepool_types::{BlockId, Deadline};
 use tidepool_wire::catalog::catalog_client::CatalogClient;
 use tidepool_wire::catalog::{
-    LookupReply, LookupRequest, MAX_CHAINS, MAX_IDS, MatchPrefixReply, MatchPrefixRequest, MembersRequest, StatRequest,
-    Want, pack_ids,
+    LeasedRequest, LookupReply, LookupRequest, MAX_CHAINS, MAX_IDS, MatchPrefixReply, MatchPrefixRequest,
+    MembersRequest, StatRequest, Want, pack_ids,
 };
 use tonic::transport::Channel;
 use tonic::{Response, Status};
@@ -68,7 +69,7 @@ impl Catalogs {
     fn lookup_part(&self, ids: &[BlockId], deadline: Deadline) -> Lookup {
         let packed = pack_ids(ids.iter());
         let call = |mut client: CatalogClient<Channel>| {
-            let request = LookupRequest { ids: packed.clone(), want: Want::Holders.into() };
+            let request = LookupRequest { ids: packed.clone(), want: Want::Holders.into(), lease: false };
             async move { client.lookup(request).await }
         };
         let read = |reply: LookupReply| {
@@ -81,12 +82,12 @@ impl Catalogs {
         Lookup { located: located.unwrap_or_else(|| Located::nowhere(ids.len())), complete, answered }
     }
 
-    pub(super) fn ask_exists(&self, ids: &[BlockId], deadline: Deadline) -> Exists {
+    pub(super) fn ask_exists(&self, ids: &[BlockId], lease: bool, deadline: Deadline) -> Exists {
         let mut all = Exists { found: Vec::with_capacity(ids.len()), complete: true };
         for part in ids.chunks(MAX_IDS) {
             let packed = pack_ids(part.iter());
             let call = |mut client: CatalogClient<Channel>| {
-                let request = LookupRequest { ids: packed.clone(), want: Want::Exists.into() };
+                let request = LookupRequest { ids: packed.clone(), want: Want::Exists.into(), lease };
                 async move { client.lookup(request).await }
             };
             let read = |reply: LookupReply| {
@@ -102,6 +103,34 @@ impl Catalogs {
             all.complete &= complete;
         }
         all
+    }
+
+    /// Asks every catalog that answers: a lease is noted where its question was asked.
+    pub(super) fn ask_leased(&self, ids: &[BlockId], deadline: Deadline) -> Vec<bool> {
+        let mut all = Vec::with_capacity(ids.len());
+        for part in ids.chunks(MAX_IDS) {
+            let packed = pack_ids(part.iter());
+            let call = |mut client: CatalogClient<Channel>| {
+                let request = LeasedRequest { ids: packed.clone() };
+                async move { client.leased(request).await }
+            };
+            let mut leased = vec![false; part.len()];
+            for reply in self.ask_all(deadline, call) {
+                leased.iter_mut().zip(&reply.leased).for_each(|(leased, flag)| *leased |= *flag > 0);
+            }
+            all.extend(leased);
+        }
+        all
+    }
+
+    /// The answers of all catalogs that answer.
+    fn ask_all<T, F>(&self, deadline: Deadline, call: impl Fn(CatalogClient<Channel>) -> F) -> Vec<T>
+    where
+        F: Future<Output = Result<Response<T>, Status>>,
+    {
+        let Some(runtime) = &self.runtime else { return Vec::new() };
+        let ask = |peer: Arc<Peer>| peer.ask(runtime, deadline.remaining().min(self.config.attempt), &call);
+        self.order().into_iter().filter_map(ask).collect()
     }
 
     pub(super) fn ask_prefixes(&self, chains: &[&[BlockId]], deadline: Deadline) -> Prefixes {
@@ -131,16 +160,18 @@ impl Catalogs {
         let call = |mut client: CatalogClient<Channel>| async move { client.members(MembersRequest {}).await };
         let (answers, complete) = self.ask(deadline, call, |reply| {
             let members: Option<Vec<_>> = reply.members.into_iter().map(Member::from_wire).collect();
-            Some((members?, reply.complete))
+            let lease = Duration::from_millis(reply.lease_millis.into());
+            Some(((members?, lease), reply.complete))
         });
+        let lease = answers.iter().map(|(_, lease)| *lease).max();
         let mut members: BTreeMap<_, Member> = BTreeMap::new();
-        for member in answers.into_iter().flatten() {
+        for member in answers.into_iter().flat_map(|(members, _)| members) {
             let known = members.entry(member.node.name.clone()).or_insert_with(|| member.clone());
             if member.node.state < known.node.state {
                 *known = member;
             }
         }
-        Members { members: members.into_values().collect(), complete }
+        Members { members: members.into_values().collect(), complete, lease }
     }
 
     pub(super) fn ask_stat(&self, deadline: Deadline) -> Vec<CatalogStat> {

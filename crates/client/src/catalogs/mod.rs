@@ -97,6 +97,8 @@ pub struct Members {
     pub members: Vec<Member>,
     /// Whether a catalog answered that is complete.
     pub complete: bool,
+    /// For how long blocks are leased to clients that want it; `None` when no catalog says.
+    pub lease: Option<Duration>,
 }
 
 /// One catalog's numbers.
@@ -153,10 +155,16 @@ impl Catalogs {
         self.ask_lookup(ids, deadline)
     }
 
-    /// Which of `ids` the pool holds.
+    /// Which of `ids` the pool holds; with `lease`, those are leased at the catalog that says so.
     #[must_use]
-    pub fn exists(&self, ids: &[BlockId], deadline: Deadline) -> Exists {
-        self.ask_exists(ids, deadline)
+    pub fn exists(&self, ids: &[BlockId], lease: bool, deadline: Deadline) -> Exists {
+        self.ask_exists(ids, lease, deadline)
+    }
+
+    /// Which of `ids` any catalog that answers has leased.
+    #[must_use]
+    pub fn leased(&self, ids: &[BlockId], deadline: Deadline) -> Vec<bool> {
+        self.ask_leased(ids, deadline)
     }
 
     /// The longest run of each chain that the pool holds, with its holders. All chains together have at most

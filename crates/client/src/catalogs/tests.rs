@@ -70,7 +70,7 @@ fn a_look_up_names_every_holder() {
         };
         assert_eq!(names, expected, "block {n}");
     }
-    let exists = catalogs.exists(&ids(50..150), soon());
+    let exists = catalogs.exists(&ids(50..150), false, soon());
     assert!(exists.found.iter().enumerate().all(|(n, found)| *found == (n < 50)));
     assert_eq!(exists.found.len(), 100);
 }
@@ -109,11 +109,11 @@ fn a_second_catalog_is_asked_when_the_first_is_not_complete_and_any_yes_wins() {
     let (first, second) = (incomplete_catalog(), catalog());
     let _fleets = (fill(&first, 100), fill(&second, 50));
     let catalogs = catalogs(&[first.address(), second.address()]);
-    let mut answer = catalogs.exists(&ids(0..200), soon());
+    let mut answer = catalogs.exists(&ids(0..200), false, soon());
     let both: Vec<_> = (0..200).map(|n| n < 100).collect();
     assert_eq!(answer.found, both, "what either knows is found");
     eventually("the complete one is preferred", || {
-        answer = catalogs.exists(&ids(0..200), soon());
+        answer = catalogs.exists(&ids(0..200), false, soon());
         answer.complete && answer.found.iter().filter(|found| **found).count() == 50
     });
     drop(second);
@@ -130,7 +130,7 @@ fn a_catalog_that_does_not_answer_costs_one_time_out() {
     let _fleet = fill(&good, 10);
     let catalogs = catalogs(&[stopped.local_addr().unwrap(), good.address()]);
     for _ in 0..100 {
-        assert!(catalogs.exists(&ids(0..10), soon()).found.iter().all(|found| *found));
+        assert!(catalogs.exists(&ids(0..10), false, soon()).found.iter().all(|found| *found));
     }
     assert_eq!(catalogs.stat(Deadline::after(Duration::from_millis(1)))[0].failures, 1);
 }
@@ -142,7 +142,7 @@ fn without_any_catalog_everything_is_unknown() {
     for catalogs in [nobody, none] {
         let lookup = catalogs.lookup(&ids(0..10), soon());
         assert!(!lookup.complete && (0..10).all(|n| !lookup.located.is_found(n)));
-        let exists = catalogs.exists(&ids(0..10), soon());
+        let exists = catalogs.exists(&ids(0..10), false, soon());
         assert!(!exists.complete && exists.found == [false; 10]);
         let prefixes = catalogs.match_prefix(&[&ids(0..10)], soon());
         assert!(!prefixes.complete && prefixes.shortest() == 0 && prefixes.runs.len() == 1);
@@ -156,12 +156,12 @@ fn a_catalog_that_comes_back_is_asked_again() {
     let server = catalog();
     let address = server.address();
     let catalogs = catalogs(&[address]);
-    assert!(catalogs.exists(&ids(0..1), soon()).complete);
+    assert!(catalogs.exists(&ids(0..1), false, soon()).complete);
     server.shutdown();
-    assert!(!catalogs.exists(&ids(0..1), soon()).complete);
+    assert!(!catalogs.exists(&ids(0..1), false, soon()).complete);
     let config = CatalogConfig { listen: address, settle: Duration::ZERO, ..CatalogConfig::default() };
     let _server = Server::start(config).unwrap();
-    eventually("it is asked again", || catalogs.exists(&ids(0..1), soon()).complete);
+    eventually("it is asked again", || catalogs.exists(&ids(0..1), false, soon()).complete);
 }
 
 #[test]
@@ -175,7 +175,7 @@ fn more_ids_than_fit_into_one_message_are_asked_in_parts() {
     let lookup = catalogs.lookup(&wanted, soon());
     assert_eq!(lookup.located.len(), wanted.len());
     assert_eq!((0..wanted.len()).filter(|n| lookup.located.is_found(*n)).collect::<Vec<_>>(), [wire::MAX_IDS + 1]);
-    assert_eq!(catalogs.exists(&wanted, soon()).found.iter().filter(|found| **found).count(), 1);
+    assert_eq!(catalogs.exists(&wanted, false, soon()).found.iter().filter(|found| **found).count(), 1);
     let cut = catalogs.match_prefix(&[&wanted], soon());
     assert!(!cut.complete, "not all was looked at");
 }

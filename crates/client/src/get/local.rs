@@ -47,6 +47,7 @@ fn attempt(core: &Core, memory: &Memory, reads: &mut [Read], ops: &mut Vec<Op>, 
     transport.poll(&mut done, deadline);
     let (mut lost, mut corrupt) = (Vec::new(), Vec::new());
     let (mut hits, mut foreign, mut bytes) = (0, 0, 0);
+    let (lease, mut leased) = (core.lease(), Vec::new());
     memory.touch(&core.counters, |touch| {
         for completion in done {
             let Some(read) = read_of(reads, &completion) else { continue };
@@ -57,6 +58,7 @@ fn attempt(core: &Core, memory: &Memory, reads: &mut [Read], ops: &mut Vec<Op>, 
                     bytes += hit.bytes;
                     foreign += u64::from(hit.writer != core.id);
                     touch.slots.extend(hit.slot);
+                    leased.extend(lease.map(|_| id));
                 }
                 Verdict::LostRace => lost.push(index),
                 Verdict::Corrupt(copy) => corrupt.push((id, copy)),
@@ -68,6 +70,9 @@ fn attempt(core: &Core, memory: &Memory, reads: &mut [Read], ops: &mut Vec<Op>, 
         touch.bytes += bytes;
         touch.lost_races += lost.len() as u64;
     });
+    if let Some(lease) = lease.filter(|_| !leased.is_empty()) {
+        memory.lease(leased.into_iter(), lease);
+    }
     let counters = &core.counters;
     add(&counters.hits_shm, hits);
     add(&counters.foreign_hits, foreign);

@@ -7,7 +7,8 @@ use parking_lot::Mutex;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use tidepool_store::Mapping;
+use std::time::Duration;
+use tidepool_store::{LeaseWriter, Mapping, host_time};
 use tidepool_transfer::conn::{Connection, Socket};
 use tidepool_types::{BlockId, CopyName};
 use tidepool_wire::message::{Request, SlotName, Touch};
@@ -31,10 +32,18 @@ pub(crate) struct Memory {
     touches: Mutex<Touch>,
     /// Views let go while the socket had no room.
     released: Mutex<Vec<SlotName>>,
+    /// Where the owner looks for what this client has read lately. Short sections: noting a batch.
+    ring: Option<Mutex<LeaseWriter>>,
 }
 
 impl Memory {
-    pub(crate) fn new(mapping: Mapping, socket_path: PathBuf, writable: bool, control: Connection) -> Self {
+    pub(crate) fn new(
+        mapping: Mapping,
+        socket_path: PathBuf,
+        writable: bool,
+        control: Connection,
+        ring: Option<LeaseWriter>,
+    ) -> Self {
         Self {
             mapping: Arc::new(mapping),
             socket_path,
@@ -44,6 +53,14 @@ impl Memory {
             control: Mutex::new(control),
             touches: Mutex::default(),
             released: Mutex::default(),
+            ring: ring.map(Mutex::new),
+        }
+    }
+
+    /// Leases blocks that were found or read here. When this returns the owner knows.
+    pub(crate) fn lease(&self, ids: impl Iterator<Item = BlockId>, lease: Duration) {
+        if let Some(ring) = &self.ring {
+            ring.lock().note(ids, host_time() + lease);
         }
     }
 

@@ -10,7 +10,7 @@ mod peer;
 mod pool;
 
 pub(crate) use memory::Memory;
-pub(crate) use peer::{Context, NodeKey, Peer, Reach, SILENCE};
+pub(crate) use peer::{Asked, Context, NodeKey, Peer, Reach, SILENCE};
 
 use crate::catalogs::{Member, Node, NodeState};
 use crate::fan_out::at_once;

@@ -18,7 +18,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
-use tidepool_store::Mapping;
+use tidepool_store::{LeaseWriter, Mapping};
 use tidepool_transfer::conn::{ConnError, Connection, TcpOptions};
 use tidepool_transfer::fault::{FaultPlan, Faulty};
 use tidepool_transfer::tcp::{TcpConfig, TcpTransport};
@@ -44,8 +44,19 @@ pub(crate) struct Context {
     /// The client's catalogs: they say which pool it is of.
     pub(crate) catalogs: Vec<String>,
     pub(crate) counters: Arc<Counters>,
+    /// Whether this client's reads are leased at all.
+    pub(crate) leases: bool,
+    /// For how many milliseconds, as far as is known; zero for not at all.
+    pub(crate) lease_millis: AtomicU32,
     /// Wakes the prober.
     pub(crate) probe: Bell,
+}
+
+impl Context {
+    /// For how many milliseconds what is read is leased; zero for not at all.
+    pub(crate) fn lease_millis(&self) -> u32 {
+        self.lease_millis.load(Ordering::Relaxed)
+    }
 }
 
 /// An incarnation of a node.
@@ -126,7 +137,8 @@ impl Peer {
         };
         let unmappable = |error| ConnError::Io(std::io::Error::other(error));
         let mapping = Mapping::open(map, slab, writable).map_err(unmappable)?;
-        let memory = Memory::new(mapping, path.to_owned(), welcome.writable, control);
+        let ring = if context.leases { open_ring(&mut control, until.capped(WELCOME)) } else { None };
+        let memory = Memory::new(mapping, path.to_owned(), welcome.writable, control, ring);
         Ok(Self::new(key, Reach::Memory(Arc::new(memory)), context))
     }
 
@@ -231,6 +243,12 @@ impl Peer {
         }
     }
 
+    /// Ends what is idle, so that what is connected next knows of a change.
+    pub(crate) fn connect_anew(&self) {
+        self.connections.clear();
+        self.transports.clear();
+    }
+
     /// Ends what is idle; what is in use ends when it is given back.
     pub(crate) fn close(&self) {
         self.down.store(true, Ordering::Release);
@@ -262,6 +280,7 @@ impl Peer {
             return Err(ConnError::Closed);
         }
         let Context { client, tcp, faults, .. } = &*self.context;
+        let tcp = TcpConfig { lease_millis: self.context.lease_millis(), ..tcp.clone() };
         let connect = || {
             let transport =
                 TcpTransport::connect(address, self.key.epoch, *client, tcp.clone(), until.capped(WELCOME))?;
@@ -381,7 +400,7 @@ impl Peer {
 
     fn connect(&self, until: Deadline) -> Result<Connection, ConnError> {
         let (client, until) = (self.context.client, until.capped(WELCOME));
-        let (connection, welcome) = match &self.reach {
+        let (mut connection, welcome) = match &self.reach {
             Reach::Memory(memory) => {
                 // Mapped writes and views are only for connections that asked for memory; the descriptors are not needed.
                 let hello = Hello { client, wants_memory: true };
@@ -393,11 +412,22 @@ impl Peer {
                 Connection::connect_tcp(*address, &TcpOptions::default(), hello, until)?
             }
         };
-        match welcome.epoch == self.key.epoch {
-            true => Ok(connection),
-            false => Err(ConnError::Unexpected("another incarnation of the node answers")),
+        if welcome.epoch != self.key.epoch {
+            return Err(ConnError::Unexpected("another incarnation of the node answers"));
         }
+        let lease = self.context.lease_millis();
+        if lease > 0 {
+            connection.send(&Request::Lease(lease), &[], until)?;
+        }
+        Ok(connection)
     }
+}
+
+/// A ring to note leases in; without one, reads through the node's memory are not leased.
+fn open_ring(control: &mut Connection, until: Deadline) -> Option<LeaseWriter> {
+    let (_, fds) = control.call_for_fds(&Request::LeaseRing, until).ok()?;
+    let opened = LeaseWriter::open(fds.first()?);
+    opened.inspect_err(|error| tracing::debug!(%error, "the node's ring for leases")).ok()
 }
 
 fn is_usable(transport: &Faulty<TcpTransport>) -> bool {

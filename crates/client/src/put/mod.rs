@@ -15,8 +15,8 @@ use crate::counters::add;
 use crate::error::PutError;
 use crate::peers::{NodeKey, Peer};
 use std::sync::Arc;
-use tidepool_types::{BlockId, Deadline, InvalidInput, NodeName, check_block_len};
-use tidepool_wire::message::{BATCH_KEYS, Pull, PullOutcome, Reply, Request};
+use tidepool_types::{BlockId, Deadline, InvalidInput, NodeName, Version, check_block_len};
+use tidepool_wire::message::{BATCH_KEYS, Pin, Pull, PullOutcome, Reply, Request};
 
 /// A block to be stored.
 #[derive(Debug, Clone)]
@@ -41,11 +41,15 @@ pub struct PutOptions {
     pub replicas: u32,
     /// The node to try first.
     pub prefer: Option<NodeName>,
+    /// What keeps the blocks from being evicted, where they are put by this call.
+    pub pin: Pin,
+    /// The group of each block, or nothing at all: blocks of a group are leased together and, on one node, evicted together.
+    pub groups: Vec<String>,
 }
 
 impl Default for PutOptions {
     fn default() -> Self {
-        Self { replicas: 1, prefer: None }
+        Self { replicas: 1, prefer: None, pin: Pin::None, groups: Vec::new() }
     }
 }
 
@@ -74,9 +78,7 @@ impl Client {
     /// Stores many blocks, each with its own result, in the order of `items`.
     pub fn put_batch(&self, items: &[PutItem<'_>], options: &PutOptions) -> Vec<Result<Stored, PutError>> {
         let (core, deadline) = (self.core(), self.deadline());
-        let keys: Vec<&[u8]> = items.iter().map(|item| item.key).collect();
-        let ids = core.id_of_each(&keys);
-        let mut jobs: Vec<Job<'_>> = items.iter().zip(ids).map(|(item, id)| Job::new(item, id, options)).collect();
+        let mut jobs = jobs_of(core, items, options);
         held::find_here(core, &mut jobs, deadline);
         store_all(core, &mut jobs, options.prefer.as_ref(), deadline);
         jobs.into_iter().map(|job| job.result(core, deadline)).collect()
@@ -84,18 +86,34 @@ impl Client {
 }
 
 /// One block on its way in.
-struct Job<'a> {
+pub(crate) struct Job<'a> {
     item: &'a PutItem<'a>,
-    id: BlockId,
+    pub(crate) id: BlockId,
     len: u64,
     /// Copies wanted.
-    wanted: usize,
+    pub(crate) wanted: usize,
+    /// Its version, if it is to take the place of older ones.
+    pub(crate) version: Option<Version>,
+    pin: Pin,
+    group: Option<BlockId>,
     /// Nodes that hold it.
     holders: Vec<NodeKey>,
     /// Whether this call has moved its bytes.
     moved: bool,
     /// Why it is not stored.
-    failure: Option<PutError>,
+    pub(crate) failure: Option<PutError>,
+}
+
+/// A batch on its way in.
+pub(crate) fn jobs_of<'a>(core: &Core, items: &'a [PutItem<'a>], options: &PutOptions) -> Vec<Job<'a>> {
+    let keys: Vec<&[u8]> = items.iter().map(|item| item.key).collect();
+    let ids = core.id_of_each(&keys);
+    let mut jobs: Vec<Job<'_>> = items.iter().zip(ids).map(|(item, id)| Job::new(item, id, options)).collect();
+    for (job, group) in jobs.iter_mut().zip(&options.groups) {
+        // What cannot be a name is no group.
+        job.group = core.id_of(group.as_bytes()).ok();
+    }
+    jobs
 }
 
 impl<'a> Job<'a> {
@@ -106,7 +124,8 @@ impl<'a> Job<'a> {
             Ok(id) => (id, options.replicas.max(1) as usize, None),
             Err(error) => (BlockId::from_bytes([0; BlockId::LEN]), 0, Some(error.into())),
         };
-        Self { item, id, len, wanted, holders: Vec::new(), moved: false, failure }
+        let (pin, holders) = (options.pin, Vec::new());
+        Self { item, id, len, wanted, version: None, pin, group: None, holders, moved: false, failure }
     }
 
     fn lacks_copies(&self) -> bool {
@@ -124,7 +143,7 @@ impl<'a> Job<'a> {
         self.moved || self.holders.is_empty()
     }
 
-    fn result(self, core: &Core, deadline: Deadline) -> Result<Stored, PutError> {
+    pub(crate) fn result(self, core: &Core, deadline: Deadline) -> Result<Stored, PutError> {
         if self.holders.is_empty() {
             add(&core.counters.puts_failed, 1);
             let out_of_time = || if deadline.has_passed() { PutError::Timeout } else { PutError::NoNode };
@@ -138,12 +157,14 @@ impl<'a> Job<'a> {
 }
 
 /// Finds a place for every block that lacks copies.
-fn store_all(core: &Core, jobs: &mut [Job<'_>], prefer: Option<&NodeName>, deadline: Deadline) {
+pub(crate) fn store_all(core: &Core, jobs: &mut [Job<'_>], prefer: Option<&NodeName>, deadline: Deadline) {
     let mut open: Vec<&mut Job<'_>> = jobs.iter_mut().filter(|job| job.lacks_copies()).collect();
     let Some(first) = open.first() else { return };
     // The whole batch goes by one order: blocks of one prefix are read together and are best kept together.
     let candidates = candidates::find(core, prefer, first.wanted, first.id, deadline);
-    let mut elsewhere = Elsewhere { core, deadline, looked: false };
+    // What others hold is old by now.
+    let is_new_version = open.iter().any(|job| job.version.is_some());
+    let mut elsewhere = Elsewhere { core, deadline, looked: is_new_version };
     // A node can be asked for room before it is known who else holds the blocks, if it is asked but once.
     let mut ahead = open.iter().all(|job| job.holders.is_empty()) && store::is_one_run(&open);
     for (tried, peer) in candidates.iter().enumerate() {

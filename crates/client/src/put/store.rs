@@ -4,7 +4,7 @@ use super::{Elsewhere, Job};
 use crate::core::Core;
 use crate::counters::add;
 use crate::error::PutError;
-use crate::peers::{Memory, Peer, Reach, SILENCE};
+use crate::peers::{Asked, Memory, Peer, Reach, SILENCE};
 use std::sync::Arc;
 use std::time::Duration;
 use tidepool_transfer::conn::{ConnError, Connection};
@@ -13,7 +13,8 @@ use tidepool_transfer::transport::{Health, Transport};
 use tidepool_types::Deadline;
 use tidepool_wire::checksum::{BlockChecksum, Sums};
 use tidepool_wire::message::{
-    BATCH_KEYS, Reply, Request, Reserve, ReserveItem, ReserveOutcome, Seal, SealItem, SealOutcome, SlotName, Write,
+    BATCH_KEYS, Reply, Request, Reserve, ReserveAs, ReserveItem, ReserveOutcome, Seal, SealItem, SealOutcome, SlotName,
+    Terms, Write,
 };
 
 /// The most bytes that one reservation asks for at once, so that a large batch does not wait for its own blocks.
@@ -23,6 +24,9 @@ const RUN_BYTES: u64 = 256 << 20;
 const GRACE: Duration = Duration::from_millis(250);
 /// Bytes of one Write frame.
 const WRITE_BYTES: u64 = 1 << 20;
+/// Bytes and frames that may be on their way before a reply is read: few enough that neither end waits for the other.
+const AHEAD_BYTES: u64 = 256 << 10;
+const AHEAD_FRAMES: usize = 128;
 
 /// Tries to store `jobs` on a node. Those that it takes have it as a holder afterwards; the others know why not. Unless it
 /// has been found out before, `elsewhere` is while the node makes room, and what is held elsewhere is not written.
@@ -67,7 +71,7 @@ fn on_node_run(
 ) -> Result<(), ConnError> {
     let mut connection = peer.connection(deadline)?;
     let memory = peer.memory().filter(|memory| memory.mapping.is_writable());
-    let mut writer = Writer { core, peer, memory, connection: connection.get(), deadline };
+    let mut writer = Writer { core, peer, memory, connection: connection.get(), written: Vec::new(), deadline };
     let stored = writer.store(jobs, memory.is_some(), elsewhere);
     match &stored {
         Ok(()) => connection.give_back(),
@@ -82,6 +86,14 @@ fn on_node_run(
     stored
 }
 
+/// What is wanted for jobs of one batch beyond their being stored.
+fn terms_of(jobs: &[&mut Job<'_>]) -> Terms {
+    let Some(first) = jobs.first() else { return Terms::default() };
+    let is_grouped = jobs.iter().any(|job| job.group.is_some());
+    let groups = if is_grouped { jobs.iter().map(|job| job.group).collect() } else { Vec::new() };
+    Terms { version: first.version, pin: first.pin, groups }
+}
+
 /// How long a node may wait for something, so that its answer still comes before the deadline.
 pub(super) fn node_wait(deadline: Deadline) -> u32 {
     deadline.remaining_millis() / 10 * 9
@@ -93,6 +105,8 @@ struct Writer<'a> {
     peer: &'a Peer,
     memory: Option<&'a Arc<Memory>>,
     connection: &'a mut Connection,
+    /// Writes that have been sent and not been answered.
+    written: Vec<Asked>,
     deadline: Deadline,
 }
 
@@ -143,7 +157,13 @@ impl Writer<'_> {
     ) -> Result<Reserved<'j, 'a>, ConnError> {
         let item = |job: &&mut Job<'_>| ReserveItem { key: job.item.key.to_vec(), len: job.len };
         let wait_millis = node_wait(self.deadline);
-        let request = Request::Reserve(Reserve { wait_millis, mapped, items: jobs.iter().map(item).collect() });
+        let reserve = Reserve { wait_millis, mapped, items: jobs.iter().map(item).collect() };
+        let terms = terms_of(&jobs);
+        let request = match terms == Terms::default() {
+            true => Request::Reserve(reserve),
+            false => Request::ReserveAs(ReserveAs { terms, reserve }),
+        };
+        self.await_written()?;
         let asked = self.peer.ask(self.connection, &request, &[], self.patience())?;
         elsewhere.look(&mut jobs);
         let answer = self.peer.answer(self.connection, asked, self.patience())?;
@@ -185,6 +205,8 @@ impl Writer<'_> {
                 Ok(())
             }
             (_, Reach::Memory(_)) => self.write_frames(taken),
+            // Few bytes go ahead of their seal, in one round trip with it; streams of their own would take one more.
+            _ if taken.iter().map(|taken| taken.job.len).sum::<u64>() <= AHEAD_BYTES => self.write_frames(taken),
             (_, Reach::Network(_)) => {
                 let mut transport = self.peer.transport(self.deadline)?;
                 self.write_by(transport.get(), taken);
@@ -224,14 +246,21 @@ impl Writer<'_> {
         }
     }
 
-    /// Sends the bytes through the socket of a node on this host, which copies them itself.
+    /// Sends the bytes through this connection; the node puts them into place itself.
     fn write_frames(&mut self, taken: &mut [Taken<'_, '_>]) -> Result<(), ConnError> {
+        let mut ahead = 0;
         for taken in taken {
             let (data, len) = (&taken.job.item.data, taken.job.len);
             for offset in (0..len).step_by(WRITE_BYTES as usize) {
-                let piece = data.slices(offset, WRITE_BYTES.min(len - offset));
+                let bytes = WRITE_BYTES.min(len - offset);
+                ahead += bytes;
+                if ahead > AHEAD_BYTES || self.written.len() == AHEAD_FRAMES {
+                    self.await_written()?;
+                    ahead = bytes;
+                }
                 let request = Request::Write(Write { slot: taken.slot, offset });
-                self.peer.exchange(self.connection, &request, &piece, self.deadline)?;
+                let piece = data.slices(offset, bytes);
+                self.written.push(self.peer.ask(self.connection, &request, &piece, self.patience())?);
             }
             let mut running = BlockChecksum::new(taken.job.id, len).start_range(0, len);
             data.iter().for_each(|part| running.update(part));
@@ -278,8 +307,26 @@ impl Writer<'_> {
         Ok(())
     }
 
+    /// One request and its reply, after those of the Writes that went before it.
     fn call(&mut self, request: &Request) -> Result<Reply, ConnError> {
-        self.peer.exchange(self.connection, request, &[], self.patience())
+        let asked = self.peer.ask(self.connection, request, &[], self.patience())?;
+        self.await_written()?;
+        self.peer.answer(self.connection, asked, self.patience())
+    }
+
+    fn await_written(&mut self) -> Result<(), ConnError> {
+        for asked in std::mem::take(&mut self.written) {
+            match self.peer.answer(self.connection, asked, self.patience()) {
+                Ok(Reply::Written) => {}
+                Ok(_) => return Err(self.confused()),
+                Err(error) => {
+                    // Replies to what was sent after it are still to come.
+                    self.connection.socket().close();
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
     }
 
     fn patience(&self) -> Deadline {

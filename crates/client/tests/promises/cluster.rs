@@ -30,7 +30,12 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// A catalog and `nodes` nodes named n0, n1 and so on.
     pub(crate) fn new(nodes: usize) -> Self {
-        let config = CatalogConfig { settle: Duration::ZERO, ..CatalogConfig::default() };
+        Self::with_leases(nodes, Duration::ZERO)
+    }
+
+    /// The same, for clients whose reads are leased for `lease`.
+    pub(crate) fn with_leases(nodes: usize, lease: Duration) -> Self {
+        let config = CatalogConfig { settle: Duration::ZERO, lease, ..CatalogConfig::default() };
         let catalog = Server::start(config).expect("a catalog on port 0");
         let mut cluster = Self { catalog: Some(catalog), ..Self::without_catalog(0) };
         (0..nodes).for_each(|number| cluster.add_node(&format!("n{number}"), |_| {}));

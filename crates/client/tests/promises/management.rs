@@ -48,7 +48,7 @@ fn a_block_is_removed_from_every_holder() {
     for over in BOTH {
         let client = cluster.client(over);
         client.put("key", b"bytes", &PutOptions { replicas: 3, ..PutOptions::default() }).unwrap();
-        let gone = Removal { removed: true, unanswered: Vec::new() };
+        let gone = Removal { removed: true, leased: false, unanswered: Vec::new() };
         assert_eq!(client.remove("key").unwrap(), gone);
         assert_eq!(client.get("key").unwrap(), None);
         assert!(client.describe("key").unwrap().is_empty());
@@ -91,7 +91,7 @@ fn a_block_with_more_holders_than_an_answer_lists_is_removed_from_all() {
         let stored = client.put("key", b"bytes", &PutOptions { replicas: 10, ..PutOptions::default() }).unwrap();
         assert_eq!(stored.replicas, 10);
         assert_eq!(client.describe("key").unwrap().len(), 10);
-        let gone = Removal { removed: true, unanswered: Vec::new() };
+        let gone = Removal { removed: true, leased: false, unanswered: Vec::new() };
         assert_eq!(client.remove_batch(&["key", "other"]).unwrap(), [gone.clone(), gone]);
         assert!((0..10).all(|node| cluster.metric(node, "tidepool_node_blocks") == 0));
         assert_eq!(client.get("key").unwrap(), None);
@@ -110,11 +110,11 @@ fn a_node_that_there_is_no_way_to_is_named() {
     }
     let away = cluster.client(Over::Tcp);
     let hidden = vec![name("hidden")];
-    assert_eq!(away.remove("key").unwrap(), Removal { removed: false, unanswered: hidden.clone() });
+    assert_eq!(away.remove("key").unwrap(), Removal { removed: false, leased: false, unanswered: hidden.clone() });
     assert_eq!(away.list(&Pattern::All, &ListCursor::default(), 10).unwrap().unanswered, hidden);
     assert_eq!(away.remove_matching("key").unwrap().unanswered, hidden);
     assert!(here.get("key").unwrap().is_some(), "it is still there");
-    assert_eq!(here.remove("key").unwrap(), Removal { removed: true, unanswered: Vec::new() });
+    assert_eq!(here.remove("key").unwrap(), Removal { removed: true, leased: false, unanswered: Vec::new() });
 }
 
 /// A node that served as many connections as it may refused a listing, and the whole call failed: nothing was listed, and

@@ -2,10 +2,11 @@
 
 use super::{Answer, Session};
 use regex::bytes::{Regex, RegexBuilder};
+use std::collections::HashSet;
 use tidepool_store::Hold;
 use tidepool_store::inventory::Inventory as _;
-use tidepool_types::BlockId;
-use tidepool_wire::message::{KeyEntry, Keys, List, Pattern, Reason, Reply};
+use tidepool_types::{BlockId, NodeName, Version};
+use tidepool_wire::message::{Judge, Judgement, KeyEntry, Keys, List, Offer, Pattern, Reason, Reply, Superseded};
 
 /// Most keys of one page.
 const MAX_PAGE: u32 = 10_000;
@@ -80,6 +81,54 @@ impl Session<'_> {
         Answer::Reply(Reply::Count(removed))
     }
 
+    /// Says which blocks are leased, and removes the others if it is told to.
+    pub(super) fn judge(&self, judge: &Judge) -> Answer {
+        let pool = &self.shared.pool;
+        let one = |(id, leased): (&BlockId, bool)| match pool.peek(id).map(|hold| hold.writer()) {
+            None => Judgement::Absent,
+            Some(writer) if judge.writer.is_some_and(|wanted| wanted != writer) => Judgement::Foreign,
+            Some(_) if leased => Judgement::Leased,
+            Some(_) if judge.remove && !pool.remove(id) => Judgement::Absent,
+            Some(_) => Judgement::Free,
+        };
+        let leased = self.leased(&judge.ids);
+        let judgements = judge.ids.iter().zip(leased).map(one).collect();
+        pool.wake();
+        Answer::Reply(Reply::Judged(judgements))
+    }
+
+    /// Which of `ids` are leased. A lease on one block of a group is one on all of them.
+    fn leased(&self, ids: &[BlockId]) -> Vec<bool> {
+        let groups: Vec<Vec<BlockId>> = ids.iter().map(|id| self.shared.pool.group_of(id)).collect();
+        let asked: Vec<BlockId> = ids.iter().chain(groups.iter().flatten()).copied().collect();
+        let mut leased = self.shared.leases.leased(&asked).into_iter();
+        let mut own: Vec<bool> = leased.by_ref().take(ids.len()).collect();
+        for (own, group) in own.iter_mut().zip(&groups) {
+            *own |= leased.by_ref().take(group.len()).fold(false, |any, leased| any | leased);
+        }
+        own
+    }
+
+    /// Removes copies that are older than a version, and says who else may have them.
+    pub(super) fn supersede(&self, items: &[(BlockId, Version)]) -> Answer {
+        let outcomes = items.iter().map(|(id, version)| self.shared.pool.supersede(id, *version)).collect();
+        self.shared.pool.wake();
+        let asked: HashSet<BlockId> = items.iter().map(|(id, _)| *id).collect();
+        let pullers = self.shared.pulls.pullers(|id| asked.contains(id));
+        Answer::Reply(Reply::Superseded(Superseded { items: outcomes, pullers }))
+    }
+
+    /// Tells a node that is about to copy blocks which of them are here, and remembers it.
+    pub(super) fn offer(&self, offer: Offer) -> Answer {
+        match NodeName::new(offer.node) {
+            Ok(node) => {
+                self.shared.pulls.note(node, &offer.ids);
+                self.confirm(&offer.ids)
+            }
+            Err(error) => Answer::Refuse(Reason::Invalid, error.to_string()),
+        }
+    }
+
     pub(super) fn remove(&self, ids: &[BlockId]) -> Answer {
         let removed = ids.iter().map(|id| self.shared.pool.remove(id)).collect();
         self.shared.pool.wake();
@@ -94,6 +143,7 @@ impl Session<'_> {
     pub(super) fn describe(&self, id: &BlockId) -> Answer {
         let held = self.shared.pool.peek(id);
         let entries = held.iter().filter_map(|hold| Some(entry(hold, intact_key(hold)?))).collect();
+        self.note_lease(held.iter().map(Hold::id));
         Answer::Reply(Reply::Keys(Keys { entries, next: None }))
     }
 }

@@ -5,6 +5,7 @@ mod read;
 mod write;
 
 use crate::guests::Seat;
+use crate::leases::OpenRing;
 use crate::node::Shared;
 use crate::process::{Process, add};
 use read::pinned;
@@ -13,7 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidepool_transfer::conn::{ConnError, Connection, Incoming};
 use tidepool_types::{ClientId, Deadline};
-use tidepool_wire::message::{Hello, Reason, Reply, Request, SlotName, Welcome};
+use tidepool_wire::message::{Hello, Reason, Reply, Request, ReserveAs, SlotName, Terms, Welcome};
 
 /// How long a client may take to say hello.
 const HELLO_BUDGET: Duration = Duration::from_secs(5);
@@ -31,14 +32,18 @@ pub(crate) struct Session<'a> {
     shared: &'a Arc<Shared>,
     connection: Connection,
     client: ClientId,
-    /// The client's process, when it is on this host and can be watched.
-    process: Option<Arc<Process>>,
     /// Whether the client has the node's memory mapped.
     memory: bool,
+    /// The client's process, when it is on this host and can be watched.
+    process: Option<Arc<Process>>,
     /// Reservations that this connection asked for and that are still open.
     mine: HashSet<SlotName>,
     /// Views that the latest reply named. The client has them only once it has read that.
     named: Vec<SlotName>,
+    /// How long what the connection reads is leased; not at all unless it has asked for it.
+    lease: Option<Duration>,
+    /// Where the client notes what it reads through shared memory.
+    ring: Option<OpenRing>,
 }
 
 /// What a handler leaves for the loop to do.
@@ -91,7 +96,7 @@ impl<'a> Session<'a> {
         let writable = process.is_some();
         let welcome = Welcome { node, epoch: shared.pool.epoch(), memory, writable };
         let (mine, named) = (HashSet::new(), Vec::new());
-        let mut session = Self { shared, connection, client, process, memory, mine, named };
+        let mut session = Self { shared, connection, client, memory, process, mine, named, lease: None, ring: None };
         let [map, slab] = shared.pool.readable();
         let fds = [map, slab, shared.pool.writable()];
         let fds = if !memory {
@@ -181,7 +186,8 @@ impl<'a> Session<'a> {
     fn dispatch(&mut self, number: u64, request: Request, payload_len: u64) -> Result<Answer, ConnError> {
         Ok(match request {
             Request::Hello(_) => Answer::Refuse(Reason::Invalid, "a connection says hello once".to_owned()),
-            Request::Reserve(reserve) => self.reserve(&reserve),
+            Request::Reserve(reserve) => self.reserve(&reserve, &Terms::default()),
+            Request::ReserveAs(ReserveAs { terms, reserve }) => self.reserve(&reserve, &terms),
             Request::Write(write) => self.write(&write, payload_len)?,
             Request::Seal(seal) => self.seal(&seal),
             Request::Abort(slots) => self.abort(&slots),
@@ -197,6 +203,14 @@ impl<'a> Session<'a> {
             Request::Pull(pull) => Answer::Reply(Reply::Pulled(crate::pull::run(self.shared, &pull))),
             Request::Stat => self.stat(),
             Request::Describe(id) => self.describe(&id),
+            Request::Lease(millis) => {
+                self.lease = Some(Duration::from_millis(millis.into()));
+                Answer::None
+            }
+            Request::LeaseRing => self.open_ring(number)?,
+            Request::Judge(judge) => self.judge(&judge),
+            Request::Supersede(items) => self.supersede(&items),
+            Request::Offer(offer) => self.offer(offer),
             Request::Catalogs => Answer::Reply(Reply::Catalogs(self.shared.config.catalogs.clone())),
         })
     }

@@ -2,7 +2,10 @@
 
 use super::{Answer, SEND_BUDGET, Session};
 use crate::counters::Counters;
+use crate::leases::NodeLeases;
+use crate::node::Shared;
 use crate::process::{add, add_at_most};
+use rustix::fd::AsFd as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidepool_store::{Hold, Pool};
@@ -21,6 +24,8 @@ struct Source<'a> {
     pool: &'a Arc<Pool>,
     counters: &'a Counters,
     reader: ClientId,
+    leases: &'a NodeLeases,
+    lease: Option<Duration>,
 }
 
 /// A block that is being sent.
@@ -38,6 +43,11 @@ impl BlockSource for Source<'_> {
         let held = self.pool.hold_all(&wanted);
         let foreign = held.iter().flatten().filter(|hold| hold.writer() != self.reader).count();
         add(&self.counters.foreign_hits, foreign as u64);
+        if let Some(lease) = self.lease {
+            // A read that names its copy continues one that has been noted.
+            let first = held.iter().flatten().zip(items).filter(|(_, item)| item.copy.is_none());
+            self.leases.note(first.map(|(hold, _)| hold.id()), lease);
+        }
         held.into_iter().map(|hold| hold.map(Sending)).collect()
     }
 
@@ -74,7 +84,8 @@ impl Session<'_> {
     pub(super) fn get(&mut self, number: u64, get: &Get) -> Result<Answer, ConnError> {
         let started = Instant::now();
         let counters = &self.shared.counters;
-        let source = Source { pool: &self.shared.pool, counters, reader: self.client };
+        let Shared { pool, leases, .. } = &**self.shared;
+        let source = Source { pool, counters, reader: self.client, leases, lease: self.lease };
         // A reader that stopped waiting must not keep blocks held.
         let budget = Duration::from_millis(get.wait_millis.into()).min(SEND_BUDGET);
         let served = serve_get(&mut self.connection, number, get, &source, Deadline::after(budget))?;
@@ -103,7 +114,32 @@ impl Session<'_> {
                 }
             }
         };
-        Answer::Reply(Reply::Views(ids.iter().map(one).collect()))
+        let outcomes: Vec<ViewOutcome> = ids.iter().map(one).collect();
+        let held = outcomes.iter().zip(ids).filter(|(outcome, _)| **outcome != ViewOutcome::Miss);
+        self.note_lease(held.map(|(_, id)| *id));
+        Answer::Reply(Reply::Views(outcomes))
+    }
+
+    /// Leases blocks that this connection has been told of, if it wants that.
+    pub(super) fn note_lease(&self, ids: impl IntoIterator<Item = BlockId>) {
+        if let Some(lease) = self.lease {
+            self.shared.leases.note(ids, lease);
+        }
+    }
+
+    /// Hands out a ring for the leases of what the client reads through shared memory.
+    pub(super) fn open_ring(&mut self, number: u64) -> Result<Answer, ConnError> {
+        let opened = if self.memory { self.shared.leases.open_ring() } else { Ok(None) };
+        match opened {
+            Ok(Some((ring, descriptor))) => {
+                self.ring = Some(ring);
+                let until = Deadline::after(SEND_BUDGET);
+                self.connection.send_reply(number, &Reply::Ring, &[], &[descriptor.as_fd()], until)?;
+                Ok(Answer::None)
+            }
+            Ok(None) => Ok(Answer::Refuse(Reason::NotHere, "no ring for leases is to be had here".to_owned())),
+            Err(error) => Ok(Answer::Refuse(Reason::Overloaded, format!("a ring for leases: {error}"))),
+        }
     }
 
     /// Lets go of views whose reply the client ended its connection without reading: it cannot, not knowing of them.

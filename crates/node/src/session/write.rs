@@ -4,14 +4,14 @@ use super::{Answer, FRAME_BUDGET, Session};
 use crate::process::add;
 use crate::reservations::Open;
 use std::time::Duration;
-use tidepool_store::{NoRoom, Sealed};
+use tidepool_store::{BlockTerms, NoRoom, Sealed};
 use tidepool_transfer::conn::ConnError;
 use tidepool_transfer::ops::Region;
 use tidepool_transfer::tcp::serve::recv_write;
 use tidepool_types::{BlockId, CopyName, Deadline, InvalidInput, Key, TenantSecret, check_block_len};
 use tidepool_wire::checksum::BlockChecksum;
 use tidepool_wire::message::{
-    Reason, Reply, Reserve, ReserveItem, ReserveOutcome, Seal, SealItem, SealOutcome, SlotName, Write,
+    Reason, Reply, Reserve, ReserveItem, ReserveOutcome, Seal, SealItem, SealOutcome, SlotName, Terms, Write,
 };
 
 /// The keys and ids of a batch, if all that it asks for can be.
@@ -23,7 +23,10 @@ fn checked(items: &[ReserveItem]) -> Result<(Vec<Key<'_>>, Vec<BlockId>), Invali
 }
 
 impl Session<'_> {
-    pub(super) fn reserve(&mut self, reserve: &Reserve) -> Answer {
+    pub(super) fn reserve(&mut self, reserve: &Reserve, terms: &Terms) -> Answer {
+        if !terms.groups.is_empty() && terms.groups.len() != reserve.items.len() {
+            return Answer::Refuse(Reason::Invalid, "groups: there is one for each block, or none at all".to_owned());
+        }
         if reserve.mapped && self.process.is_none() {
             let message = "mapped writes need a Unix socket and a process that the node can watch";
             return Answer::Refuse(Reason::NotHere, message.to_owned());
@@ -33,7 +36,11 @@ impl Session<'_> {
             Ok(checked) => checked,
             Err(error) => return Answer::Refuse(Reason::Invalid, error.to_string()),
         };
-        let held = self.shared.pool.confirm(&ids);
+        // A version takes the place of what is held, which its seal decides.
+        let held = match terms.version {
+            None => self.shared.pool.confirm(&ids),
+            Some(_) => vec![None; ids.len()],
+        };
         // "Held" answers the put: like any answered put it must be known to the catalogs.
         if held.iter().any(Option::is_some) {
             self.shared.announce_all();
@@ -46,14 +53,23 @@ impl Session<'_> {
             // A batch waits for space only while it has none itself: what it already took may be what is in the way.
             let deadline = if taken { Deadline::after(Duration::ZERO) } else { deadline };
             let len = reserve.items[index].len;
-            let outcome = self.reserve_one(keys[index], ids[index], len, reserve.mapped, deadline);
+            let group = terms.groups.get(index).copied().flatten();
+            let terms = BlockTerms { version: terms.version, pin: terms.pin, group };
+            let outcome = self.reserve_one(keys[index], ids[index], (len, terms), reserve.mapped, deadline);
             taken |= matches!(outcome, ReserveOutcome::Taken { .. });
             outcome
         };
         Answer::Reply(Reply::Reserved(held.into_iter().enumerate().map(one).collect()))
     }
 
-    fn reserve_one(&mut self, key: Key<'_>, id: BlockId, len: u64, mapped: bool, until: Deadline) -> ReserveOutcome {
+    fn reserve_one(
+        &mut self,
+        key: Key<'_>,
+        id: BlockId,
+        (len, terms): (u64, BlockTerms),
+        mapped: bool,
+        until: Deadline,
+    ) -> ReserveOutcome {
         let charge = match (mapped, &self.process) {
             (false, _) => None,
             (true, Some(process)) => {
@@ -68,7 +84,8 @@ impl Session<'_> {
             (true, None) => return ReserveOutcome::UseSocket,
         };
         let is_wanted = || !self.shared.stop.is_set() && !self.connection.socket().has_hung_up();
-        match self.shared.pool.reserve(key, id, len, self.client, until, &is_wanted) {
+        let reserved = self.shared.pool.reserve(key, id, len, self.client, until, &is_wanted);
+        match reserved.and_then(|reservation| reservation.with_terms(terms)) {
             Ok(reservation) => {
                 let offset = reservation.offset();
                 let slot = self.shared.reservations.add(Open::new(reservation, self.client, charge));
@@ -130,6 +147,7 @@ impl Session<'_> {
                 SealOutcome::Sealed(copy)
             }
             Ok(Sealed::Held(copy)) => SealOutcome::Held(copy),
+            Ok(Sealed::Void) => SealOutcome::Unknown,
             Err(_) => SealOutcome::Corrupt,
         }
     }

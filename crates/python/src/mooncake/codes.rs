@@ -10,6 +10,8 @@ pub(super) const INVALID_KEY: i64 = -400;
 /// An argument that cannot be.
 pub(super) const INVALID_PARAMS: i64 = -600;
 pub(super) const OBJECT_NOT_FOUND: i64 = -704;
+/// Somebody has lately read the block, or asked whether it is there.
+pub(super) const OBJECT_HAS_LEASE: i64 = -706;
 pub(super) const SEGMENT_NOT_FOUND: i64 = -101;
 /// Nobody could be reached.
 pub(super) const RPC_FAIL: i64 = -900;

@@ -6,6 +6,7 @@
 mod codes;
 mod handle;
 mod registered;
+mod terms;
 
 pub(crate) use handle::BufferHandle;
 
@@ -14,16 +15,16 @@ use crate::embed::seconds;
 use crate::errors::{self, raise};
 use crate::fork::Local;
 use crate::keys::Key;
-use codes::{INVALID_PARAMS, OBJECT_NOT_FOUND, OK};
+use codes::{INVALID_PARAMS, OBJECT_HAS_LEASE, OBJECT_NOT_FOUND, OK};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use registered::{Piece, Registered};
+use std::collections::HashMap;
 use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::{PoisonError, RwLock};
-use tidepool_client::{
-    Buffers, Client, ClientConfig, GetError, GetInto, NodeName, Parts, Pattern, PutItem, PutOptions,
-};
+use std::sync::{Mutex, PoisonError, RwLock};
+use terms::Terms;
+use tidepool_client::{Buffers, Client, ClientConfig, GetError, GetInto, NodeName, Parts, Pattern, PutItem, Removal};
 use tidepool_node::{Node, NodeConfig};
 use tidepool_types::ByteSize;
 
@@ -38,6 +39,36 @@ struct Connected {
     client: Client,
     /// The memory that this process brings, if any.
     segment: Option<Node>,
+    /// More memory, mounted later, by name.
+    mounted: Mutex<HashMap<String, Node>>,
+    catalogs: Vec<String>,
+}
+
+/// Memory that a process brings to the pool: a node.
+struct Segment<'a> {
+    name: &'a str,
+    dir: PathBuf,
+    listen: String,
+    advertise: Option<String>,
+    bytes: u64,
+    smallest_block: u64,
+}
+
+impl Segment<'_> {
+    fn start(self, catalogs: Vec<String>) -> PyResult<Node> {
+        let config = NodeConfig {
+            name: NodeName::new(self.name).map_err(|error| errors::invalid(&error, None))?,
+            dir: self.dir,
+            capacity: ByteSize(self.bytes),
+            smallest_expected_block: ByteSize(self.smallest_block),
+            data_listen: self.listen,
+            data_advertise: self.advertise,
+            catalogs,
+            ..NodeConfig::small("segment")
+        };
+        let failed = |error| raise("TidepoolError", format!("segment {}: {error}", self.name), None);
+        Node::start(config).map_err(failed)
+    }
 }
 
 impl MooncakeStore {
@@ -62,9 +93,13 @@ impl MooncakeStore {
     }
 
     /// Stores blocks, with one code each.
-    fn store(&self, py: Python<'_>, items: &[PutItem<'_>], options: &PutOptions) -> PyResult<Vec<i64>> {
+    fn store(&self, py: Python<'_>, items: &[PutItem<'_>], terms: Terms) -> PyResult<Vec<i64>> {
         let Some(client) = self.client()? else { return Ok(vec![INVALID_PARAMS; items.len()]) };
-        let stored = py.detach(|| client.put_batch(items, options));
+        let (is_upsert, options) = (terms.is_upsert(), terms.options());
+        let stored = py.detach(|| match is_upsert {
+            true => client.upsert_batch(items, &options),
+            false => client.put_batch(items, &options),
+        });
         let code = |(stored, item): (Result<_, _>, &PutItem<'_>)| match stored {
             Ok(_) => OK,
             Err(error) => codes::of_put(&error, item.key),
@@ -106,6 +141,7 @@ impl MooncakeStore {
             deadline,
             local,
             tcp_streams,
+            leases: true,
             ..ClientConfig::default()
         };
         let client = py.detach(|| Client::connect(config)).map_err(|error| errors::connect(&error))?;
@@ -115,29 +151,51 @@ impl MooncakeStore {
         }
         let segment = match segment_bytes {
             0 => None,
-            _ => {
-                let config = NodeConfig {
-                    name: NodeName::new(name).map_err(|error| errors::invalid(&error, None))?,
-                    dir,
-                    capacity: ByteSize(segment_bytes),
-                    smallest_expected_block: ByteSize(smallest_block),
-                    data_listen: listen,
-                    data_advertise: advertise,
-                    catalogs,
-                    ..NodeConfig::small("segment")
-                };
-                let node = py.detach(|| Node::start(config));
-                Some(node.map_err(|error| raise("TidepoolError", format!("segment {name}: {error}"), None))?)
+            bytes => {
+                let segment = Segment { name, dir, listen, advertise, bytes, smallest_block };
+                Some(py.detach(|| segment.start(catalogs.clone()))?)
             }
         };
         if segment.is_some() {
             // The segment has just come: the client should know it before the first put.
             py.detach(|| client.members());
         }
-        let connected = Local::new(Connected { client, segment });
+        let connected = Local::new(Connected { client, segment, mounted: Mutex::default(), catalogs });
         let old = self.connected.write().unwrap_or_else(PoisonError::into_inner).replace(connected);
         py.detach(|| drop(old));
         Ok(())
+    }
+
+    /// Brings a further segment.
+    #[expect(clippy::too_many_arguments, reason = "called by one place, by name")]
+    #[pyo3(signature = (*, name, dir, listen, advertise, segment_bytes, smallest_block))]
+    fn _mount(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        dir: PathBuf,
+        listen: String,
+        advertise: Option<String>,
+        segment_bytes: u64,
+        smallest_block: u64,
+    ) -> PyResult<()> {
+        let connected = self.connected.read().unwrap_or_else(PoisonError::into_inner);
+        let connected = connected.as_ref().ok_or_else(errors::closed)?.get()?;
+        let segment = Segment { name, dir, listen, advertise, bytes: segment_bytes, smallest_block };
+        let node = py.detach(|| segment.start(connected.catalogs.clone()))?;
+        connected.mounted.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), node);
+        py.detach(|| connected.client.members());
+        Ok(())
+    }
+
+    /// Ends a segment that `_mount` brought, and its blocks. False when there is none of that name.
+    fn _unmount(&self, py: Python<'_>, name: &str) -> PyResult<bool> {
+        let connected = self.connected.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(connected) = connected.as_ref() else { return Ok(false) };
+        let node = connected.get()?.mounted.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+        let found = node.is_some();
+        py.detach(|| drop(node));
+        Ok(found)
     }
 
     /// Where other hosts reach this process's segment; None without one.
@@ -233,19 +291,12 @@ impl MooncakeStore {
     }
 
     /// Stores blocks that lie in buffers of the caller's: bytes, arrays, lists of them.
-    fn _put(
-        &self,
-        py: Python<'_>,
-        keys: Vec<Key>,
-        values: Vec<Source>,
-        replicas: u32,
-        prefer: Option<&str>,
-    ) -> PyResult<Vec<i64>> {
+    fn _put(&self, py: Python<'_>, keys: Vec<Key>, values: Vec<Source>, terms: Terms) -> PyResult<Vec<i64>> {
         if keys.len() != values.len() {
             return Ok(vec![INVALID_PARAMS; keys.len()]);
         }
         let items: Vec<_> = keys.iter().zip(&values).map(|(key, value)| PutItem::new(key, value.parts())).collect();
-        self.store(py, &items, &options(replicas, prefer))
+        self.store(py, &items, terms)
     }
 
     /// Stores blocks that lie at addresses in registered memory, each in one piece or several.
@@ -255,14 +306,13 @@ impl MooncakeStore {
         keys: Vec<Key>,
         all_buffer_ptrs: Vec<Vec<usize>>,
         all_sizes: Vec<Vec<usize>>,
-        replicas: u32,
-        prefer: Option<&str>,
+        terms: Terms,
     ) -> PyResult<Vec<i64>> {
         let pieces = pieces_of(&all_buffer_ptrs, &all_sizes);
         let pieces = pieces.filter(|all| all.len() == keys.len() && self.registered.hold(all.iter().flatten()));
         let Some(pieces) = pieces else { return Ok(vec![INVALID_PARAMS; keys.len()]) };
         let items: Vec<_> = keys.iter().zip(&pieces).map(|(key, pieces)| put_item(key, pieces)).collect();
-        self.store(py, &items, &options(replicas, prefer))
+        self.store(py, &items, terms)
     }
 
     /// As `_put_from`, each block in one piece.
@@ -272,8 +322,7 @@ impl MooncakeStore {
         keys: Vec<Key>,
         buffer_ptrs: Vec<usize>,
         sizes: Vec<usize>,
-        replicas: u32,
-        prefer: Option<&str>,
+        terms: Terms,
     ) -> PyResult<Vec<i64>> {
         let wrong = buffer_ptrs.len() != sizes.len() || buffer_ptrs.len() != keys.len();
         let pieces: Vec<_> = buffer_ptrs.into_iter().zip(sizes).map(|(at, len)| Piece::new(at, len)).collect();
@@ -282,7 +331,7 @@ impl MooncakeStore {
         }
         let one = std::slice::from_ref;
         let items: Vec<_> = keys.iter().zip(&pieces).map(|(key, piece)| put_item(key, one(piece))).collect();
-        self.store(py, &items, &options(replicas, prefer))
+        self.store(py, &items, terms)
     }
 
     /// A block's bytes; empty for whatever goes wrong.
@@ -348,20 +397,27 @@ impl MooncakeStore {
         }))
     }
 
-    /// Removes blocks, with one code each.
-    fn _remove(&self, py: Python<'_>, keys: Vec<Key>) -> PyResult<Vec<i64>> {
+    /// Removes blocks, with one code each; leased ones only by force.
+    fn _remove(&self, py: Python<'_>, keys: Vec<Key>, force: bool) -> PyResult<Vec<i64>> {
         let Some(client) = self.client()? else { return Ok(vec![INVALID_PARAMS; keys.len()]) };
-        let code = |key: &Key| match client.remove(key) {
-            Ok(removal) if removal.removed => OK,
-            Ok(_) => OBJECT_NOT_FOUND,
-            Err(_) => codes::of_key(key.as_ref()),
+        let remove = |keys: &[Key]| if force { client.remove_batch(keys) } else { client.remove_unleased(keys) };
+        let one = |key: &Key| {
+            remove(std::slice::from_ref(key))
+                .map_or_else(|_| codes::of_key(key.as_ref()), |found| removal_code(&found[0]))
         };
-        Ok(py.detach(|| match client.remove_batch(&keys) {
-            Ok(removals) => {
-                removals.iter().map(|removal| if removal.removed { OK } else { OBJECT_NOT_FOUND }).collect()
-            }
-            Err(_) => keys.iter().map(code).collect(),
+        Ok(py.detach(|| match remove(&keys) {
+            Ok(removals) => removals.iter().map(removal_code).collect(),
+            // A key that cannot be is not there; the others still get their answer.
+            Err(_) => keys.iter().map(one).collect(),
         }))
+    }
+
+    /// Clears the replicas of this client's own blocks, on one segment or all. True for each that is gone.
+    fn _clear_replicas(&self, py: Python<'_>, keys: Vec<Key>, segment: Option<&str>) -> PyResult<Vec<bool>> {
+        let none = vec![false; keys.len()];
+        let Some(client) = self.client()? else { return Ok(none) };
+        let Ok(segment) = segment.map(NodeName::new).transpose() else { return Ok(none) };
+        Ok(py.detach(|| client.clear_replicas(&keys, segment.as_ref())).unwrap_or(none))
     }
 
     /// Keys that match a regular expression, or all, and zero; or none, and a negative code.
@@ -404,10 +460,12 @@ fn read_code(answer: Result<Option<usize>, GetError>, key: &Key) -> i64 {
     }
 }
 
-fn options(replicas: u32, prefer: Option<&str>) -> PutOptions {
-    // A segment that cannot be a node's name is nobody's, and so prefers nobody.
-    let prefer = prefer.filter(|name| !name.is_empty()).and_then(|name| NodeName::new(name).ok());
-    PutOptions { replicas: replicas.max(1), prefer }
+fn removal_code(removal: &Removal) -> i64 {
+    match removal {
+        Removal { leased: true, .. } => OBJECT_HAS_LEASE,
+        Removal { removed: true, .. } => OK,
+        _ => OBJECT_NOT_FOUND,
+    }
 }
 
 /// Addresses and sizes, pair by pair; `None` when they do not pair.

@@ -6,7 +6,7 @@
 //! block too little room, they are put in order once, and the coldest block between walls that are far enough apart is the
 //! victim. The cost is that of the blocks evicted, plus a bounded look around; blocks that stay keep their order.
 
-use super::{Inner, Pool, SlotState};
+use super::{Inner, Pool};
 use crate::heap::{FreeRun, Neighbour, RunId, Side};
 use crate::protocol::State;
 
@@ -39,6 +39,16 @@ enum Room {
 impl Pool {
     /// A free slot with `bytes` of space, and where it starts; `None` when what stands in the way is held.
     pub(super) fn make_room(&self, inner: &mut Inner, bytes: u64, align: u64) -> Option<(u32, u64)> {
+        inner.end_pins();
+        inner.sparing = !inner.soft.is_empty();
+        let room = self.make_room_for(inner, bytes, align);
+        if room.is_none() && std::mem::take(&mut inner.sparing) {
+            return self.make_room_for(inner, bytes, align);
+        }
+        room
+    }
+
+    fn make_room_for(&self, inner: &mut Inner, bytes: u64, align: u64) -> Option<(u32, u64)> {
         if inner.free_slots.is_empty() {
             let coldest = inner.evictable_from_coldest().next()?;
             let _ = self.evict(inner, coldest);
@@ -63,6 +73,7 @@ impl Pool {
     }
 
     fn evict(&self, inner: &mut Inner, slot: u32) -> Option<FreeRun> {
+        inner.chill_group(slot);
         let before = inner.stats.block_bytes;
         self.withdraw(inner, slot, State::Free);
         inner.stats.evictions_total += 1;
@@ -72,15 +83,10 @@ impl Pool {
 }
 
 impl Inner {
-    fn evictable(&self, slot: u32) -> bool {
-        let slot = &self.slots[slot as usize];
-        slot.state == SlotState::Sealed && slot.holds == 0
-    }
-
     /// The blocks that nobody holds, coldest first. Only those that are just being looked at have to be passed over.
     fn evictable_from_coldest(&self) -> impl Iterator<Item = u32> {
         let order = std::iter::successors(self.order.coldest(), |&slot| self.order.warmer(slot));
-        order.filter(|&slot| self.evictable(slot))
+        order.chain(self.soft.from_coldest()).filter(|&slot| self.evictable(slot))
     }
 
     /// Room for a block where it costs the least; `None` when held blocks stand everywhere.
@@ -149,7 +155,9 @@ impl Inner {
     /// The gaps with room for a block, in order.
     fn gaps_for(&self, need: Need) -> Vec<Gap> {
         let held = std::iter::successors(self.walls.coldest(), |&slot| self.walls.warmer(slot));
-        let walls = held.chain(self.looked_at.iter().copied()).filter_map(|slot| self.slots[slot as usize].run);
+        let spared = self.soft.from_coldest().filter(|_| self.sparing);
+        let walls =
+            held.chain(self.looked_at.iter().copied()).chain(spared).filter_map(|slot| self.slots[slot as usize].run);
         let mut walls: Vec<RunId> = walls.collect();
         walls.sort_unstable_by_key(|&run| self.heap.span(run).0);
         let (mut gaps, mut start, mut first) = (Vec::new(), 0, self.heap.first());

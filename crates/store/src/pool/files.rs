@@ -8,13 +8,14 @@ use crate::layout::{MAP_MARK, MAX_SLOTS, SLAB_MARK, Shape};
 use crate::memory::{self, Memory};
 use parking_lot::{Condvar, Mutex};
 use rustix::fs::{Mode, OFlags};
+use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use thiserror::Error;
-use tidepool_policy::Lru;
+use tidepool_policy::{Groups, Lru, SoftPins};
 use tidepool_types::{ByteSize, Epoch, NodeName};
 
 /// What a pool is made of.
@@ -183,7 +184,12 @@ impl Inner {
             last_generation: 0,
             heap: Heap::new(shape.capacity),
             order: Lru::new(slots),
+            soft: SoftPins::default(),
+            sparing: false,
             walls: Lru::new(slots),
+            terms: HashMap::new(),
+            groups: Groups::default(),
+            incoming: Vec::new(),
             looked_at: Vec::new(),
             slots: vec![Slot::default(); slots as usize],
             free_slots: (0..slots).collect(),

@@ -114,20 +114,30 @@ impl Pool {
         }
     }
 
+    /// Whether a block is held. Does not count as a use.
+    pub fn contains(&self, id: &BlockId) -> bool {
+        self.lookup(&self.inner.lock(), id).is_some()
+    }
+
     /// Removes a block from sight; its space is free once nobody holds it. False when it is not there. Announcers hear of
     /// it with the next [`Inventory::wake`](crate::inventory::Inventory::wake).
     pub fn remove(&self, id: &BlockId) -> bool {
         let mut inner = self.inner.lock();
+        inner.void_incoming(id);
         let Some((slot, _)) = self.lookup(&inner, id) else { return false };
+        self.remove_slot(&mut inner, slot);
+        true
+    }
+
+    pub(super) fn remove_slot(&self, inner: &mut Inner, slot: u32) {
         inner.stats.removed_total += 1;
         if inner.slots[slot as usize].holds == 0 {
-            self.withdraw(&mut inner, slot, State::Free);
-            let _ = self.release(&mut inner, slot);
+            self.withdraw(inner, slot, State::Free);
+            let _ = self.release(inner, slot);
         } else {
-            self.withdraw(&mut inner, slot, State::Withdrawn);
+            self.withdraw(inner, slot, State::Withdrawn);
             inner.slots[slot as usize].state = SlotState::Withdrawn;
         }
-        true
     }
 
     /// Verifies a copy that somebody doubts. A damaged one is out of sight, counted and never used again.

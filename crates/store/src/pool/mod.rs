@@ -12,6 +12,7 @@ mod hold;
 mod marked;
 mod reserve;
 mod stats;
+mod terms;
 #[cfg(test)]
 mod tests;
 
@@ -20,6 +21,7 @@ pub use hold::Hold;
 pub use marked::clear_socket;
 pub use reserve::{NoRoom, Reservation, Sealed};
 pub use stats::PoolStats;
+pub use terms::BlockTerms;
 
 use crate::heap::{FreeRun, Heap, RunId};
 use crate::inventory::Change;
@@ -31,9 +33,10 @@ use crate::protocol::{Described, Index, LINE_WORDS, State, load_sealed, retire, 
 use crate::sync::AtomicU64;
 use files::Files;
 use parking_lot::{Condvar, Mutex};
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::os::fd::BorrowedFd;
-use tidepool_policy::Lru;
+use terms::{Incoming, Kept};
+use tidepool_policy::{Groups, Lru, SoftPins};
 use tidepool_types::{BlockId, CopyName, Epoch, Generation, Tier};
 
 /// A node's memory, as its owner sees it.
@@ -55,8 +58,17 @@ struct Inner {
     heap: Heap,
     /// The blocks that may be evicted: sealed, and held by nobody or by those that only look.
     order: Lru,
+    /// Those that may be evicted, but last.
+    soft: SoftPins,
+    /// Whether softly pinned blocks are being spared.
+    sparing: bool,
     /// All others, in no order that matters: what eviction has to work around.
     walls: Lru,
+    /// What was wanted for sealed blocks, by slot; most have no terms and are not here.
+    terms: HashMap<u32, Kept>,
+    groups: Groups,
+    /// Blocks that are being copied from other nodes: few, one for each connection at most.
+    incoming: Vec<Incoming>,
     /// The slots of holds that do not count as a use: few, and short. Their blocks keep their places in the order.
     looked_at: Vec<u32>,
     slots: Vec<Slot>,
@@ -154,6 +166,7 @@ impl Pool {
             inner.stats.blocks -= 1;
             inner.stats.block_bytes -= described.len;
         }
+        inner.drop_terms(slot);
         let generation = inner.next_generation();
         retire(self.header(slot), stamp(generation, state));
         inner.wall_in(slot);
@@ -179,15 +192,15 @@ impl Inner {
     /// Takes a slot out of the order of eviction.
     fn wall_in(&mut self, slot: u32) {
         self.order.remove(slot);
+        self.soft.remove(slot);
         if !self.walls.contains(slot) {
             self.walls.insert(slot);
         }
     }
 
-    /// Makes a sealed block one that may be evicted, last of all.
+    /// Makes a sealed block one that may be evicted, last of all, unless a pin forbids it.
     fn offer(&mut self, slot: u32) {
-        self.walls.remove(slot);
-        self.order.insert(slot);
+        self.place(slot);
         self.mark_used(slot);
     }
 
@@ -195,6 +208,9 @@ impl Inner {
         self.uses += 1;
         self.slots[slot as usize].last_use = self.uses;
         self.order.touch(slot);
+        if !self.soft.is_empty() {
+            self.soft.touch(slot, self.uses);
+        }
     }
 }
 

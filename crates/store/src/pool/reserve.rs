@@ -1,6 +1,6 @@
 //! Space for a block that is being written, and the step that makes it visible.
 
-use super::{Inner, Pool, SlotState, TIER};
+use super::{BlockTerms, Inner, Pool, SlotState, TIER};
 use crate::inventory::Change;
 use crate::layout::CONTROL_BYTES;
 use crate::placed::Placed;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tidepool_types::{BlockId, ClientId, CopyName, Deadline, Generation, Key, chunk_count};
 use tidepool_wire::checksum::BlockChecksum;
-use tidepool_wire::message::SlotName;
+use tidepool_wire::message::{Pin, SlotName};
 
 /// How long a writer waits for space before it is asked whether it still lives.
 const WAIT_STEP: Duration = Duration::from_millis(100);
@@ -31,6 +31,7 @@ pub struct Reservation {
     slot: u32,
     generation: u64,
     described: Described,
+    terms: BlockTerms,
 }
 
 impl std::fmt::Debug for Pool {
@@ -44,8 +45,10 @@ impl std::fmt::Debug for Pool {
 pub enum Sealed {
     /// The block is visible under this name from now on.
     New(CopyName),
-    /// Another writer sealed the same block first: that copy stays, this one is gone.
+    /// Another writer sealed the same block first, or a later version of it: that copy stays, this one is gone.
     Held(CopyName),
+    /// The block was removed while it was being copied here: this copy is gone.
+    Void,
 }
 
 impl Pool {
@@ -86,13 +89,40 @@ impl Pool {
         retire(self.header(slot), stamp(generation, State::Reserved));
         drop(inner);
         let described = Described { id: id.words(), offset: CONTROL_BYTES + offset, len, key_len, writer: writer.0 };
-        let reservation = Reservation { pool: Arc::clone(self), slot, generation, described };
+        let terms = BlockTerms::default();
+        let reservation = Reservation { pool: Arc::clone(self), slot, generation, described, terms };
         reservation.write_behind(reservation.placed().key_at(), key.as_bytes());
         Ok(reservation)
     }
 }
 
 impl Reservation {
+    /// Says what is wanted for the block. Refused when that takes more than hard pins may.
+    pub fn with_terms(mut self, terms: BlockTerms) -> Result<Self, NoRoom> {
+        if terms.pin == Pin::Hard {
+            let mut inner = self.pool.inner.lock();
+            if inner.stats.pinned_bytes + self.run_bytes() > self.pool.most_pinned() {
+                inner.stats.no_space_total += 1;
+                drop(inner);
+                return Err(NoRoom::Full);
+            }
+            inner.stats.pinned_bytes += self.run_bytes();
+        }
+        self.terms = terms;
+        Ok(self)
+    }
+
+    /// Says that the bytes come from another node: they are worth nothing if the block is removed meanwhile.
+    #[must_use]
+    pub fn watched(self) -> Self {
+        self.pool.inner.lock().watch_incoming(self.slot, self.described.id);
+        self
+    }
+
+    fn run_bytes(&self) -> u64 {
+        Placed::run_bytes(self.described.len, self.described.key_len)
+    }
+
     /// The reservation's name for its writer.
     pub fn name(&self) -> SlotName {
         SlotName { slot: self.slot, generation: Generation(self.generation) }
@@ -143,11 +173,19 @@ impl Reservation {
         self.write_behind(self.placed().checksums_at(), &bytes);
         let pool = Arc::clone(&self.pool);
         let mut inner = pool.inner.lock();
-        if let Some((slot, _)) = pool.lookup(&inner, &self.id()) {
+        if inner.is_void(self.slot) {
+            drop(inner);
+            return Ok(Sealed::Void);
+        }
+        let held = pool.lookup(&inner, &self.id()).map(|(slot, _)| slot);
+        if let Some(slot) = held.filter(|slot| self.terms.version.is_none_or(|own| inner.version(*slot) >= Some(own))) {
             let held = pool.name(inner.slots[slot as usize].generation);
             inner.mark_used(slot);
             drop(inner);
             return Ok(Sealed::Held(held));
+        }
+        if let Some(older) = held {
+            pool.remove_slot(&mut inner, older);
         }
         publish(pool.header(self.slot), stamp(self.generation, State::Sealed), &self.described);
         if !pool.index().insert(self.described.id, self.slot) {
@@ -155,6 +193,7 @@ impl Reservation {
             drop(inner);
             return Err(self);
         }
+        inner.keep_terms(self.slot, &self.terms, self.run_bytes());
         pool.note_sealed(&mut inner, self.slot, &self.described);
         Ok(Sealed::New(pool.name(self.generation)))
     }
@@ -188,8 +227,12 @@ impl Drop for Reservation {
     fn drop(&mut self) {
         let mut inner = self.pool.inner.lock();
         inner.stats.reserved -= 1;
+        inner.forget_incoming(self.slot);
         if inner.slots[self.slot as usize].state != SlotState::Reserved {
             return; // sealed
+        }
+        if self.terms.pin == Pin::Hard {
+            inner.stats.pinned_bytes -= self.run_bytes();
         }
         let generation = inner.next_generation();
         retire(self.pool.header(self.slot), stamp(generation, State::Free));

@@ -9,6 +9,8 @@ pub struct PoolStats {
     pub block_bytes: u64,
     /// Bytes that no run uses.
     pub free_bytes: u64,
+    /// Bytes of blocks that are pinned for good, those included that are being written.
+    pub pinned_bytes: u64,
     /// Reservations under way, late ones included.
     pub reserved: u64,
     /// Writers that wait for space.

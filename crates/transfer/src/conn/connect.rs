@@ -99,6 +99,16 @@ impl Connection {
         Ok((connection, welcome))
     }
 
+    /// Sends a request whose answer comes with file descriptors. [`Reply::Refused`] comes back as an error.
+    pub fn call_for_fds(&mut self, request: &Request, until: Deadline) -> Result<(Reply, Vec<OwnedFd>), ConnError> {
+        let mut fds = Vec::new();
+        self.send(request, &[], until)?;
+        match self.receiver.reply_with_fds(until, &mut fds)?.message? {
+            Reply::Refused(refusal) => Err(ConnError::Refused(refusal)),
+            reply => Ok((reply, fds)),
+        }
+    }
+
     fn greet(mut self, hello: Hello, until: Deadline) -> Result<(Self, Welcome, Vec<OwnedFd>), ConnError> {
         let mut fds = Vec::new();
         self.send(&Request::Hello(hello), &[], until)?;

@@ -1,11 +1,12 @@
 //! Copying a block and making its checksums in one pass over memory.
 
-use super::stream;
+use super::{fused, stream};
 use crate::regions::{Cursor, for_each_pair};
 use tidepool_types::{CHUNK_LEN, chunk_count};
 use tidepool_wire::checksum::BlockChecksum;
 
-/// Bytes that are summed and then copied: the sum pulls them into the first two cache levels, where the copy finds them.
+/// Bytes that are summed and then copied where both cannot be done in one loop: the sum pulls them into the first two cache
+/// levels, where the copy finds them.
 const STEP: usize = 32 << 10;
 
 /// Copies `len` bytes of a block and puts the checksums of their chunks into `out`. The bytes are the block's from chunk
@@ -53,6 +54,8 @@ pub(super) unsafe fn copy_chunks(
             for_each_pair(to, from, step, |to, from, len| {
                 // SAFETY: the caller promised a stable, readable source and an unshared destination apart from it.
                 unsafe {
+                    let done = fused::copy(to, from, len, &mut running);
+                    let (to, from, len) = (to.add(done), from.add(done), len - done);
                     running.update(std::slice::from_raw_parts(from, len));
                     stream::copy(to, from, len);
                 }

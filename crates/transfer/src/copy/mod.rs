@@ -14,6 +14,7 @@
 //! and it must be given a stable source), so a race yields bytes that the check then throws away.
 
 mod checksummed;
+mod fused;
 mod pool;
 mod stream;
 

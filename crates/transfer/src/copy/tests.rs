@@ -111,3 +111,25 @@ proptest! {
         prop_assert_eq!(&sums[..], &block(len as u64).range(0, &source)[..]);
     }
 }
+
+/// Lengths and places around what one loop can do, so that its beginning, its end and the ways around it all count.
+#[test]
+fn a_copy_that_sums_in_one_loop_makes_the_checksum_of_its_bytes() {
+    const CHUNK: usize = CHUNK_LEN as usize;
+    let source = pattern(CHUNK + 5000);
+    let mut target = vec![0u8; source.len() + 128];
+    let line = target.as_ptr().align_offset(64);
+    for skew in [0, 1, 64] {
+        for len in [1, 255, 1023, 1024, 1025, 1280, 4096, 4097, 65_536, 70_001, CHUNK, CHUNK + 4999] {
+            let bytes = &source[..len];
+            let (from, to) = ([Region::of(bytes)], [Region::of_mut(&mut target[line + skew..][..len])]);
+            let mut sums = vec![0; chunk_count(len as u64) as usize];
+            let checksum = block(len as u64);
+            let (mut to, mut from) = (Cursor::new(&to), Cursor::new(&from));
+            // SAFETY: both regions have `len` bytes, and the target is nobody else's.
+            unsafe { copy_and_checksum(&mut to, &mut from, len as u64, &checksum, 0, &mut sums) };
+            assert_eq!(sums, checksum.range(0, bytes).to_vec(), "{len} bytes, {skew} past a line");
+            assert_eq!(target[line + skew..][..len], *bytes, "{len} bytes, {skew} past a line");
+        }
+    }
+}

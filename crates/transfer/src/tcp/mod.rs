@@ -49,6 +49,8 @@ pub struct TcpConfig {
     pub max_ops: usize,
     /// Bytes under way at once; once reached, more operations are refused.
     pub max_bytes: u64,
+    /// Milliseconds for which the node leases what is read; zero for none.
+    pub lease_millis: u32,
 }
 
 impl Default for TcpConfig {
@@ -62,6 +64,7 @@ impl Default for TcpConfig {
             connect: Duration::from_secs(1),
             max_ops: 1 << 16,
             max_bytes: 4 << 30,
+            lease_millis: 0,
         }
     }
 }

@@ -73,9 +73,12 @@ impl Shared {
         };
         let dialled = Connection::connect_tcp_watched(self.address, &self.config.socket, hello, until, dialling);
         *self.dialling[stream].lock() = None;
-        let (connection, welcome) = dialled?;
+        let (mut connection, welcome) = dialled?;
         if welcome.epoch != self.epoch {
             return Err(ConnError::WrongEpoch(welcome.epoch));
+        }
+        if self.config.lease_millis > 0 {
+            connection.send(&Request::Lease(self.config.lease_millis), &[], until)?;
         }
         let (sender, mut receiver) = connection.into_halves();
         receiver.set_frame_budget(self.config.stall);

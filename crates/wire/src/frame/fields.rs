@@ -4,10 +4,13 @@ use crate::checksum::Sums;
 use crate::codec::{Codec, Reader};
 use crate::frame::FrameError;
 use crate::message::{
-    Blocks, Get, GetItem, GetOutcome, Hello, Hit, KeyEntry, Keys, List, Pattern, Pull, PullOutcome, Reason, Refusal,
-    Reserve, ReserveItem, ReserveOutcome, Seal, SealItem, SealOutcome, SlotName, Touch, ViewOutcome, Welcome, Write,
+    Blocks, Get, GetItem, GetOutcome, Hello, Hit, Judge, Judgement, KeyEntry, Keys, List, Offer, Pattern, Pin, Pull,
+    PullOutcome, Reason, Refusal, Reserve, ReserveAs, ReserveItem, ReserveOutcome, Seal, SealItem, SealOutcome,
+    SlotName, SupersedeOutcome, Superseded, Terms, Touch, ViewOutcome, Welcome, Write,
 };
-use tidepool_types::{BlockId, ClientId, CopyName, Epoch, Generation, InvalidInput, Key, check_block_len, chunk_count};
+use tidepool_types::{
+    BlockId, ClientId, CopyName, Epoch, Generation, InvalidInput, Key, Version, check_block_len, chunk_count,
+};
 
 /// A struct: its fields one after the other, then a check of what was read.
 macro_rules! record {
@@ -89,6 +92,21 @@ choice! { ReserveOutcome, 1 + SlotName::MIN_LEN + 8;
     4 => UseSocket,
 }
 
+record!(ReserveAs { terms: Terms, reserve: Reserve });
+record!(Terms { version: Option<Version>, pin: Pin, groups: Vec<Option<BlockId>> });
+choice! { Pin, 5;
+    0 => None,
+    1 => Soft { millis: u32 },
+    2 => Hard,
+}
+record!(Superseded { items: Vec<SupersedeOutcome>, pullers: Vec<String> });
+choice! { SupersedeOutcome, 1 + Version::MIN_LEN;
+    0 => Absent,
+    1 => Removed,
+    2 => Kept(version: Version),
+}
+record!(Offer { node: String, ids: Vec<BlockId> });
+
 record!(Write { slot: SlotName, offset: u64 });
 record!(Seal { wait_millis: u32, items: Vec<SealItem> });
 record!(SealItem { slot: SlotName, checksums: Sums });
@@ -124,6 +142,14 @@ choice! { ViewOutcome, 1 + SlotName::MIN_LEN + 16;
     }
 }
 record!(Touch { slots: Vec<SlotName>, hits: u64, foreign_hits: u64, bytes: u64, lost_races: u64 });
+
+record!(Judge { remove: bool, writer: Option<ClientId>, ids: Vec<BlockId> });
+choice! { Judgement, 1;
+    0 => Absent,
+    1 => Free,
+    2 => Leased,
+    3 => Foreign,
+}
 
 choice! { Pattern, 1;
     0 => All,

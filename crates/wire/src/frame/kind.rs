@@ -3,10 +3,10 @@
 use crate::codec::{Codec, Reader};
 use crate::frame::FrameError;
 use crate::message::{
-    Blocks, Get, Hello, Keys, List, Pattern, Pull, PullOutcome, Refusal, Reply, Request, Reserve, ReserveOutcome, Seal,
-    SealOutcome, SlotName, Touch, ViewOutcome, Welcome, Write,
+    Blocks, Get, Hello, Judge, Judgement, Keys, List, Offer, Pattern, Pull, PullOutcome, Refusal, Reply, Request,
+    Reserve, ReserveAs, ReserveOutcome, Seal, SealOutcome, SlotName, Superseded, Touch, ViewOutcome, Welcome, Write,
 };
-use tidepool_types::{BlockId, CopyName};
+use tidepool_types::{BlockId, CopyName, Version};
 
 /// What a frame's body holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -101,7 +101,13 @@ messages! { Request, RequestKind:
     0x0f => ReportCorrupt(copies: Vec<(BlockId, CopyName)>),
     0x10 => Stat,
     0x11 => Describe(id: BlockId),
-    0x12 => Catalogs,
+    0x12 => Lease(millis: u32),
+    0x13 => LeaseRing,
+    0x14 => Judge(judge: Judge),
+    0x15 => ReserveAs(reserve: ReserveAs),
+    0x16 => Supersede(items: Vec<(BlockId, Version)>),
+    0x17 => Offer(offer: Offer),
+    0x18 => Catalogs,
 }
 
 messages! { Reply, ReplyKind:
@@ -119,5 +125,8 @@ messages! { Reply, ReplyKind:
     0x8b => Keys(keys: Keys),
     0x8c => Pulled(outcomes: Vec<PullOutcome>),
     0x8d => Stat(numbers: Vec<(String, u64)>),
-    0x8e => Catalogs(addresses: Vec<String>),
+    0x8e => Ring,
+    0x8f => Judged(judgements: Vec<Judgement>),
+    0x90 => Superseded(superseded: Superseded),
+    0x91 => Catalogs(addresses: Vec<String>),
 }

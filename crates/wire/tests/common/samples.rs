@@ -1,6 +1,6 @@
 //! One message of every kind, with every case of every enum in it. The fixtures in `tests/golden` hold their bytes.
 
-use tidepool_types::{BlockId, ClientId, CopyName, Epoch, Generation};
+use tidepool_types::{BlockId, ClientId, CopyName, Epoch, Generation, Version};
 use tidepool_wire::checksum::Sums;
 use tidepool_wire::frame::{HEADER_LEN, Header, encode_reply, encode_request};
 use tidepool_wire::message::*;
@@ -82,6 +82,12 @@ pub(crate) fn requests() -> Vec<(&'static str, Request)> {
         ("report_corrupt", Request::ReportCorrupt(vec![(id(5), copy(5))])),
         ("stat", Request::Stat),
         ("describe", Request::Describe(id(6))),
+        ("lease", Request::Lease(10_000)),
+        ("lease_ring", Request::LeaseRing),
+        ("judge", Request::Judge(Judge { remove: true, writer: Some(ClientId(0xc1)), ids: vec![id(7), id(8)] })),
+        ("reserve_as", Request::ReserveAs(reserve_as())),
+        ("supersede", Request::Supersede(vec![(id(9), Version(0x5000)), (id(10), Version(0x6001))])),
+        ("offer", Request::Offer(Offer { node: "host-2".into(), ids: vec![id(11)] })),
         ("catalogs", Request::Catalogs),
     ]
 }
@@ -123,8 +129,23 @@ pub(crate) fn replies() -> Vec<(&'static str, Reply)> {
         ("keys", Reply::Keys(Keys { entries: vec![entry], next: Some(10) })),
         ("pulled", Reply::Pulled(pulled)),
         ("stat_reply", Reply::Stat(vec![("blocks".into(), 3), ("bytes".into(), 1 << 40)])),
+        ("ring", Reply::Ring),
+        ("judged", Reply::Judged(vec![Judgement::Absent, Judgement::Free, Judgement::Leased, Judgement::Foreign])),
+        ("superseded", Reply::Superseded(superseded())),
         ("catalogs_reply", Reply::Catalogs(vec!["host-1:7411".into(), "host-2:7411".into()])),
     ]
+}
+
+fn reserve_as() -> ReserveAs {
+    let items = vec![ReserveItem { key: b"a".to_vec(), len: 1 }, ReserveItem { key: b"b".to_vec(), len: 2 }];
+    let terms =
+        Terms { version: Some(Version(0x5000)), pin: Pin::Soft { millis: 1000 }, groups: vec![Some(id(12)), None] };
+    ReserveAs { terms, reserve: Reserve { wait_millis: 1000, mapped: false, items } }
+}
+
+fn superseded() -> Superseded {
+    let items = vec![SupersedeOutcome::Absent, SupersedeOutcome::Removed, SupersedeOutcome::Kept(Version(0x6001))];
+    Superseded { items, pullers: vec!["host-2".into()] }
 }
 
 fn blocks() -> Blocks {

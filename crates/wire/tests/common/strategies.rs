@@ -2,7 +2,7 @@
 
 use proptest::{collection::vec, option, prelude::*};
 use tidepool_types::{
-    BlockId, CHUNK_LEN, ClientId, CopyName, Epoch, Generation, MAX_BLOCK_LEN, MAX_KEY_LEN, chunk_count,
+    BlockId, CHUNK_LEN, ClientId, CopyName, Epoch, Generation, MAX_BLOCK_LEN, MAX_KEY_LEN, Version, chunk_count,
 };
 use tidepool_wire::message::*;
 
@@ -94,6 +94,16 @@ pub(crate) fn request() -> impl Strategy<Value = Request> {
         vec((id(), copy()), ITEMS).prop_map(Request::ReportCorrupt),
         Just(Request::Stat),
         id().prop_map(Request::Describe),
+        any::<u32>().prop_map(Request::Lease),
+        Just(Request::LeaseRing),
+        (any::<bool>(), option::of(1..=u64::MAX), vec(id(), ITEMS))
+            .prop_map(|(remove, writer, ids)| { Request::Judge(Judge { remove, writer: writer.map(ClientId), ids }) }),
+        (terms(), reserve()).prop_map(|(terms, reserve)| match reserve {
+            Request::Reserve(reserve) => Request::ReserveAs(ReserveAs { terms, reserve }),
+            other => other,
+        }),
+        vec((id(), version()), ITEMS).prop_map(Request::Supersede),
+        (".{0,20}", vec(id(), ITEMS)).prop_map(|(node, ids)| Request::Offer(Offer { node, ids })),
         Just(Request::Catalogs),
     ]
 }
@@ -150,6 +160,29 @@ fn pull_outcome() -> impl Strategy<Value = PullOutcome> {
     prop::sample::select(vec![Copied, Held, Missing, NoSpace, Unavailable])
 }
 
+fn judgement() -> impl Strategy<Value = Judgement> {
+    prop::sample::select(vec![Judgement::Absent, Judgement::Free, Judgement::Leased, Judgement::Foreign])
+}
+
+fn version() -> impl Strategy<Value = Version> {
+    (1..=u64::MAX).prop_map(Version)
+}
+
+fn terms() -> impl Strategy<Value = Terms> {
+    let pin = prop_oneof![Just(Pin::None), Just(Pin::Hard), any::<u32>().prop_map(|millis| Pin::Soft { millis })];
+    let named = id().prop_filter("zeros name no block", |id| id.words() != [0, 0]);
+    (option::of(version()), pin, vec(option::of(named), ITEMS)).prop_map(|(version, pin, groups)| Terms {
+        version,
+        pin,
+        groups,
+    })
+}
+
+fn supersede_outcome() -> impl Strategy<Value = SupersedeOutcome> {
+    let plain = prop::sample::select(vec![SupersedeOutcome::Absent, SupersedeOutcome::Removed]);
+    prop_oneof![plain, version().prop_map(SupersedeOutcome::Kept)]
+}
+
 fn seal_outcome() -> impl Strategy<Value = SealOutcome> {
     prop_oneof![
         copy().prop_map(SealOutcome::Sealed),
@@ -178,6 +211,10 @@ pub(crate) fn reply() -> impl Strategy<Value = Reply> {
         keys(),
         vec(pull_outcome(), ITEMS).prop_map(Reply::Pulled),
         vec((".{0,20}", any::<u64>()), ITEMS).prop_map(Reply::Stat),
+        Just(Reply::Ring),
+        vec(judgement(), ITEMS).prop_map(Reply::Judged),
+        (vec(supersede_outcome(), ITEMS), vec(".{0,20}", ITEMS))
+            .prop_map(|(items, pullers)| Reply::Superseded(Superseded { items, pullers })),
         vec(".{0,20}", ITEMS).prop_map(Reply::Catalogs),
     ]
 }

@@ -1,5 +1,6 @@
 """The enumerations and small records of ``mooncake.store``."""
 
+import copy
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
@@ -45,6 +46,13 @@ class TaskStatus(IntEnum):
     SUCCESS = 3
 
 
+#: Replicas, the segment to try first, whether older blocks are replaced, the pins, the groups.
+Terms = tuple[int, str | None, bool, bool, int, list[str]]
+#: How long a soft pin lasts, unless it says so itself, and at most.
+_PIN_MS = 30 * 60 * 1000
+_LONGEST_PIN_MS = 24 * 60 * 60 * 1000
+
+
 class ReplicateConfig:
     """How a block is stored."""
 
@@ -86,6 +94,25 @@ class ReplicateConfig:
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 64):
             raise TypeError(f"soft_pin_ttl_ms is None or a number of milliseconds from 0 on, not {value!r}")
         self._soft_pin_ttl_ms = value
+
+    def terms(self, keys: int, upsert: bool = False) -> "Terms | None":
+        """How ``keys`` blocks are stored, for the extension module; None when fields contradict each other."""
+        soft = self.soft_pin_action == SoftPinAction.ENABLE
+        ttl = self._soft_pin_ttl_ms
+        if (ttl is not None and (not soft or ttl > _LONGEST_PIN_MS)) or (
+            self.group_ids is not None and len(self.group_ids) != keys
+        ):
+            return None
+        pin_ms = (_PIN_MS if ttl is None else ttl) if soft else 0
+        return self.replica_num, self.first_choice(), upsert, self.with_hard_pin, pin_ms, self.group_ids or []
+
+    def for_key(self, index: int) -> "ReplicateConfig":
+        """The same for one key of a batch."""
+        if self.group_ids is None:
+            return self
+        one = copy.copy(self)
+        one.group_ids = self.group_ids[index : index + 1]
+        return one
 
     def first_choice(self) -> str | None:
         """The segment to try first."""

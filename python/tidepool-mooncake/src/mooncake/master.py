@@ -55,11 +55,15 @@ def run(arguments: list[str]) -> int:
     port = flags.number(values, "rpc_port", 0, 65535)
     admin_port = flags.number(values, "metrics_port", 0, 65535)
     dead_after = flags.number(values, "client_ttl", 1, 3600)
+    lease_ms = flags.number(values, "default_kv_lease_ttl", 0, 3_600_000)
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())
     with Catalog(
-        f"{values['rpc_address']}:{port}", suspect_after=min(2.0, dead_after / 2), dead_after=float(dead_after)
+        f"{values['rpc_address']}:{port}",
+        suspect_after=min(2.0, dead_after / 2),
+        dead_after=float(dead_after),
+        lease=lease_ms / 1000,
     ) as catalog:
         own = f"127.0.0.1:{catalog.address.rpartition(':')[2]}"
         with (

@@ -28,7 +28,10 @@ class PutSessions:
         if len(keys) != len(sizes):
             return [_INVALID_PARAMS] * len(keys)
         held = store.batch_is_exist(keys)
-        return [self._start(key, size, config, there > 0) for key, size, there in zip(keys, sizes, held, strict=True)]
+        if config.terms(len(keys)) is None:
+            return [_INVALID_PARAMS] * len(keys)
+        each = enumerate(zip(keys, sizes, held, strict=True))
+        return [self._start(key, size, config.for_key(index), there > 0) for index, (key, size, there) in each]
 
     def _start(self, key: str, size: int, config: ReplicateConfig, held: bool) -> int:
         if held:

@@ -50,6 +50,12 @@ class Settings:
         """Ports to try for the segment."""
         return [self.port] if self.port else random.sample(_PORTS, 20)
 
+    def addresses(self, port: int) -> tuple[str, str | None]:
+        """Where a segment at ``port`` listens, and what it tells others if that is not the same."""
+        if self.is_loopback():
+            return resolve(self.host, port), None
+        return f"0.0.0.0:{port}", f"{self.host}:{port}"
+
     def is_loopback(self) -> bool:
         return self.host in ("localhost", "127.0.0.1", "::1")
 
@@ -62,6 +68,11 @@ def directory() -> str:
 def uses_shared_memory() -> bool:
     """Whether segments on this host are read through shared memory; TCP is for comparing."""
     return os.environ.get("TIDEPOOL_SHARED_MEMORY", "1") != "0"
+
+
+def smallest_block() -> int:
+    """A segment's size divided by this is how many blocks it can hold: 80 bytes of memory each, taken at the start."""
+    return size("TIDEPOOL_SMALLEST_BLOCK", os.environ.get("TIDEPOOL_SMALLEST_BLOCK", "4K"))
 
 
 def size(field: str, value: Any) -> int:

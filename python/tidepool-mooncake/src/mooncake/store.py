@@ -4,8 +4,10 @@ Zero or a count is success, a negative number one of Mooncake's error codes. Wha
 module (:class:`tidepool._native.MooncakeStore`); this file adds set-up, configurations and what is seldom called.
 """
 
+import ctypes
 import functools
 import json
+import os
 import urllib.request
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -37,7 +39,15 @@ from mooncake.memory import (
     RegisteredBufferPool,
 )
 from mooncake.sessions import GetSessions, PutSessions
-from mooncake.settings import SettingError, Settings, directory, log, resolve, uses_shared_memory
+from mooncake.settings import (
+    SettingError,
+    Settings,
+    directory,
+    log,
+    smallest_block,
+    uses_shared_memory,
+    warn_of_protocol,
+)
 from mooncake.tasks import Tasks
 from tidepool import TidepoolError
 
@@ -47,7 +57,10 @@ __all__ = [
     "BufferPool",
     "Descriptor",
     "DiskDescriptor",
+    "EngramStore",
+    "EngramStoreConfig",
     "MemoryDescriptor",
+    "MooncakeDistributedNoFRegister",
     "MooncakeDistributedStore",
     "MooncakeHostMemAllocator",
     "ObjectDataType",
@@ -64,17 +77,18 @@ __all__ = [
     "TaskType",
     "TensorParallelism",
     "bind_to_numa_node",
+    "get_alloc_func_addr",
+    "get_free_func_addr",
 ]
 
 _INTERNAL = -1
 _INVALID_PARAMS = -600
+_SEGMENT_NOT_FOUND = -101
 _NOT_FOUND = -704
 #: How long set-up waits for a master.
 _WAIT = 5.0
 #: How long a call may take.
 _DEADLINE = 10.0
-#: Decides how many blocks a segment can hold.
-_SMALLEST_BLOCK = 4096
 _DEFAULT = ReplicateConfig()
 
 _SETUP = (
@@ -121,16 +135,16 @@ class MooncakeDistributedStore(MooncakeStore):
         error: Exception | None = None
         for port in settings.ports():
             name = f"{settings.host}:{port}"
-            listen = resolve(settings.host, port) if settings.is_loopback() else f"0.0.0.0:{port}"
+            listen, advertise = settings.addresses(port)
             try:
                 self._connect(
                     name=name,
                     catalogs=settings.masters,
                     dir=directory(),
                     listen=listen,
-                    advertise=None if settings.is_loopback() else name,
+                    advertise=advertise,
                     segment_bytes=settings.segment_bytes,
-                    smallest_block=_SMALLEST_BLOCK,
+                    smallest_block=smallest_block(),
                     local=uses_shared_memory(),
                     tcp_streams=2,
                     deadline=_DEADLINE,
@@ -173,16 +187,82 @@ class MooncakeDistributedStore(MooncakeStore):
     def get_hostname(self) -> str:
         return self._hostname
 
+    # Segments
+
+    def allocate_and_mount_segment(self, size: int, protocol: str = "tcp", location: str = "") -> dict[str, Any]:
+        """Brings a further segment of ``size`` bytes to the pool."""
+        answer = self._mount_in(directory(), size, protocol)
+        return {**answer, "allocated_size": size} if answer["ret"] == 0 else answer
+
+    def mount_segment(
+        self, path: str, size: int, offset: int = 0, protocol: str = "tcp", location: str = ""
+    ) -> dict[str, Any]:
+        """The same with its memory beside ``path``, which itself stays as it is."""
+        return self._mount_in(os.path.dirname(os.path.abspath(path)), size, protocol)
+
+    def unmount_segment(self, segment_ids: list[str], grace_period_seconds: int = 0) -> int:
+        """Ends segments that were mounted by this store, and their blocks."""
+        found = [self._unmount(name) for name in segment_ids]
+        return 0 if all(found) else _SEGMENT_NOT_FOUND
+
+    unmount_and_free_segment = unmount_segment
+
+    def unmount_local_disk_segment(self, grace_period_seconds: int = 0) -> int:
+        """There is none."""
+        return 0
+
+    def _mount_in(self, path: str, size: int, protocol: str) -> dict[str, Any]:
+        warn_of_protocol(protocol)
+        failed = {"ret": _INTERNAL, "segment_ids": []}
+        if not self._is_set_up() or size <= 0:
+            return {**failed, "ret": _INVALID_PARAMS}
+        host = self._hostname.rpartition(":")[0]
+        settings = Settings(host=host, port=None, masters=[], segment_bytes=size)
+        for port in settings.ports():
+            name, (listen, advertise) = f"{host}:{port}", settings.addresses(port)
+            try:
+                self._mount(
+                    name=name,
+                    dir=path,
+                    listen=listen,
+                    advertise=advertise,
+                    segment_bytes=size,
+                    smallest_block=smallest_block(),
+                )
+            except TidepoolError as error:
+                if "in use" in str(error):
+                    continue
+                log.error("mounting %d bytes in %s: %s", size, path, error)
+                return failed
+            return {"ret": 0, "segment_ids": [name]}
+        return failed
+
     # Bytes
 
     def put(self, key: str, value: Any, config: ReplicateConfig = _DEFAULT) -> int:
-        return self._put([key], [value], config.replica_num, config.first_choice())[0]
+        return self._put_bytes([key], [value], config)[0]
 
     def put_parts(self, key: str, *parts: Any, config: ReplicateConfig = _DEFAULT) -> int:
-        return self._put([key], [parts], config.replica_num, config.first_choice())[0]
+        return self._put_bytes([key], [parts], config)[0]
 
     def put_batch(self, keys: Sequence[str], values: Sequence[Any], config: ReplicateConfig = _DEFAULT) -> int:
-        return _first_failure(self._put(keys, values, config.replica_num, config.first_choice()))
+        return _first_failure(self._put_bytes(keys, values, config))
+
+    def upsert(self, key: str, value: Any, config: ReplicateConfig = _DEFAULT) -> int:
+        """As :meth:`put`, but what is held under the key makes way."""
+        return self._put_bytes([key], [value], config, upsert=True)[0]
+
+    def upsert_parts(self, key: str, *parts: Any, config: ReplicateConfig = _DEFAULT) -> int:
+        return self._put_bytes([key], [parts], config, upsert=True)[0]
+
+    def upsert_batch(self, keys: Sequence[str], values: Sequence[Any], config: ReplicateConfig = _DEFAULT) -> int:
+        return _first_failure(self._put_bytes(keys, values, config, upsert=True))
+
+    def _put_bytes(
+        self, keys: Sequence[str], values: Sequence[Any], config: ReplicateConfig, upsert: bool = False
+    ) -> list[int]:
+        terms = config.terms(len(keys), upsert)
+        return [_INVALID_PARAMS] * len(keys) if terms is None else self._put(keys, values, terms)
 
     # Zero-copy
 
@@ -192,7 +272,23 @@ class MooncakeDistributedStore(MooncakeStore):
     def batch_put_from(
         self, keys: Sequence[str], buffer_ptrs: Addresses, sizes: Sequence[int], config: ReplicateConfig = _DEFAULT
     ) -> list[int]:
-        return self._put_from_one(keys, buffer_ptrs, sizes, config.replica_num, config.first_choice())
+        return self._put_pieces(keys, buffer_ptrs, sizes, config, upsert=False)
+
+    def upsert_from(self, key: str, buffer_ptr: int, size: int, config: ReplicateConfig = _DEFAULT) -> int:
+        return self.batch_upsert_from([key], [buffer_ptr], [size], config)[0]
+
+    def batch_upsert_from(
+        self, keys: Sequence[str], buffer_ptrs: Addresses, sizes: Sequence[int], config: ReplicateConfig = _DEFAULT
+    ) -> list[int]:
+        return self._put_pieces(keys, buffer_ptrs, sizes, config, upsert=True)
+
+    def _put_pieces(
+        self, keys: Sequence[str], buffer_ptrs: Addresses, sizes: Sequence[int], config: ReplicateConfig, upsert: bool
+    ) -> list[int]:
+        terms = config.terms(len(keys), upsert)
+        if terms is None:
+            return [_INVALID_PARAMS] * len(keys)
+        return self._put_from_one(keys, buffer_ptrs, sizes, terms)
 
     def put_from_with_metadata(
         self,
@@ -214,7 +310,10 @@ class MooncakeDistributedStore(MooncakeStore):
         all_sizes: Sequence[Sequence[int]],
         config: ReplicateConfig = _DEFAULT,
     ) -> list[int]:
-        return self._put_from(keys, all_buffer_ptrs, all_sizes, config.replica_num, config.first_choice())
+        terms = config.terms(len(keys))
+        if terms is None:
+            return [_INVALID_PARAMS] * len(keys)
+        return self._put_from(keys, all_buffer_ptrs, all_sizes, terms)
 
     def get_into_ranges(
         self,
@@ -239,20 +338,20 @@ class MooncakeDistributedStore(MooncakeStore):
     # Removal
 
     def remove(self, key: str, force: bool = False) -> int:
-        return self._remove([key])[0]
+        return self._remove([key], force)[0]
 
     def batch_remove(self, keys: Sequence[str], force: bool = False) -> list[int]:
-        return self._remove(keys)
+        return self._remove(keys, force)
 
     def remove_by_regex(self, regex_pattern: str, force: bool = False) -> int:
-        return self._remove_matching(regex_pattern)
+        return self._remove_matching(regex_pattern, force)
 
     def remove_all(self, force: bool = False) -> int:
-        return self._remove_matching(None)
+        return self._remove_matching(None, force)
 
-    def _remove_matching(self, pattern: str | None) -> int:
+    def _remove_matching(self, pattern: str | None, force: bool) -> int:
         code, keys = self._matching(pattern)
-        return code if code else self._remove(keys).count(0)
+        return code if code else self._remove(keys, force).count(0)
 
     # Replicas and tasks
 
@@ -262,6 +361,11 @@ class MooncakeDistributedStore(MooncakeStore):
     def batch_get_replica_desc(self, keys: Sequence[str]) -> dict[str, list[ReplicaDescriptor]]:
         found = zip(keys, self._describe(keys), strict=True)
         return {key: [_replica(*copy) for copy in copies] for key, copies in found if copies}
+
+    def batch_replica_clear(self, keys: Sequence[str], segment_name: str = "") -> list[str]:
+        """Removes the copies of this store's own blocks, on one segment or all; those that are leased stay."""
+        cleared = self._clear_replicas(keys, segment_name or None)
+        return [key for key, gone in zip(keys, cleared, strict=True) if gone]
 
     def create_copy_task(self, key: str, targets: Sequence[str]) -> tuple[tuple[int, int], int]:
         """Has segments copy a block, in the background: ask :meth:`query_task` how it stands."""
@@ -336,6 +440,48 @@ class MooncakeDistributedStore(MooncakeStore):
 
 def bind_to_numa_node(node: int) -> None:
     """Does nothing: memory lies where its segment was started."""
+
+
+def get_alloc_func_addr() -> int:
+    """The address of a function that allocates host memory: the C library's ``malloc``."""
+    return _address_of("malloc")
+
+
+def get_free_func_addr() -> int:
+    """The address of the function that takes it back: the C library's ``free``."""
+    return _address_of("free")
+
+
+def _address_of(function: str) -> int:
+    return ctypes.cast(getattr(ctypes.CDLL(None), function), ctypes.c_void_p).value or 0
+
+
+class _Unsupported:
+    """A class of Mooncake's that says what is missing when it is used."""
+
+    _why = ""
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        raise NotImplementedError(f"{type(self).__name__} is not part of tidepool-mooncake: {self._why}")
+
+
+class MooncakeDistributedNoFRegister(_Unsupported):
+    _why = "there are no NVMe-over-fabric segments; blocks are in memory"
+
+
+class EngramStore(_Unsupported):
+    _why = "embedding tables are not stored; put their rows as blocks instead"
+
+
+class EngramStoreConfig(_Unsupported):
+    _why = EngramStore._why
+
+
+def _no_tensors(*arguments: Any, **settings: Any) -> Any:
+    raise NotImplementedError("tidepool-mooncake has no tensor calls yet; store the tensor's bytes instead")
+
+
+_serialize_tensor = _deserialize_tensor = _tensor_metadata_size = _no_tensors
 
 
 def _setup_arguments(arguments: Sequence[Any], settings: dict[str, Any]) -> dict[str, Any]:

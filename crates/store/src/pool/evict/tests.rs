@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::placed::Placed;
-use crate::pool::Hold;
 use crate::pool::tests::common::{id, put, reserve};
 use crate::pool::tests::pool;
+use crate::pool::{Hold, SlotState};
 use proptest::prelude::*;
 use std::sync::Arc;
 

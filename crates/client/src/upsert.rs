@@ -1,0 +1,133 @@
+//! Upserts: a new version of a block takes the place of whatever the pool holds under its key.
+//!
+//! What is older is removed wherever it can be reached, also on nodes that have lately copied it from there; the new version is
+//! put; then everyone is asked once more, and of versions that were put at the same time only the highest stays. A get
+//! meanwhile sees the old version, the new one or a miss. A holder that could not be reached keeps its old copy until it is
+//! evicted, and a put that runs at the same time may leave its own.
+
+use crate::client::Client;
+use crate::core::Core;
+use crate::error::PutError;
+use crate::put::{PutItem, PutOptions, Stored, jobs_of, store_all};
+use parking_lot::Mutex;
+use std::collections::BTreeSet;
+use std::time::{SystemTime, UNIX_EPOCH};
+use tidepool_types::{BlockId, Deadline, NodeName, Version};
+use tidepool_wire::message::{Reply, Request, SupersedeOutcome};
+
+/// How often a version is raised above one that is held already: more often only if others keep on writing.
+const TRIES: usize = 3;
+
+/// What a sweep has found.
+struct Swept {
+    /// For each block, how many older copies were removed.
+    removed: Vec<usize>,
+    /// For each block, the highest version that is held, of those that are not older.
+    kept: Vec<Option<Version>>,
+}
+
+impl Client {
+    /// Stores blocks as new versions of theirs, each with its own result, in the order of `items`. A block has at least as many
+    /// copies as it had before. When one cannot be stored, the version before it is gone all the same.
+    pub fn upsert_batch(&self, items: &[PutItem<'_>], options: &PutOptions) -> Vec<Result<Stored, PutError>> {
+        let (core, deadline) = (self.core(), self.deadline());
+        let mut jobs = jobs_of(core, items, options);
+        let sound: Vec<usize> = (0..jobs.len()).filter(|&index| jobs[index].failure.is_none()).collect();
+        let ids: Vec<BlockId> = sound.iter().map(|&index| jobs[index].id).collect();
+        let (version, removed) = self.make_way(&ids, deadline);
+        for (&index, removed) in sound.iter().zip(removed) {
+            jobs[index].version = Some(version);
+            jobs[index].wanted = jobs[index].wanted.max(removed);
+        }
+        store_all(core, &mut jobs, options.prefer.as_ref(), deadline);
+        let swept = self.sweep(&ids, version, deadline);
+        for (id, kept) in ids.iter().zip(swept.kept) {
+            // Somebody else's is higher: the one that was just put is old by now.
+            if let Some(higher) = kept.filter(|kept| *kept > version) {
+                self.sweep(&[*id], higher, deadline);
+            }
+        }
+        jobs.into_iter().map(|job| job.result(core, deadline)).collect()
+    }
+
+    /// Stores a block as a new version: see [`Client::upsert_batch`].
+    pub fn upsert<'a>(
+        &self,
+        key: impl AsRef<[u8]>,
+        data: impl Into<crate::buffers::Parts<'a>>,
+        options: &PutOptions,
+    ) -> Result<Stored, PutError> {
+        let item = PutItem { key: key.as_ref(), data: data.into() };
+        let mut results = self.upsert_batch(std::slice::from_ref(&item), options);
+        results.pop().unwrap_or(Err(PutError::NoNode))
+    }
+
+    /// Removes what is held, and returns a version that is higher than all of it, and how many copies of each block there were.
+    fn make_way(&self, ids: &[BlockId], deadline: Deadline) -> (Version, Vec<usize>) {
+        let mut version = self.core().new_version();
+        let mut removed = vec![0; ids.len()];
+        for _ in 0..TRIES {
+            let swept = self.sweep(ids, version, deadline);
+            removed.iter_mut().zip(swept.removed).for_each(|(all, more)| *all += more);
+            // Written by a host whose clock is ahead, or a moment ago.
+            match swept.kept.into_iter().flatten().max() {
+                Some(kept) => version = kept.next(self.core().id),
+                None => break,
+            }
+        }
+        (version, removed)
+    }
+
+    /// Has everyone who may hold one of `ids` remove what is older than `version`.
+    fn sweep(&self, ids: &[BlockId], version: Version, deadline: Deadline) -> Swept {
+        let mut swept = Swept { removed: vec![0; ids.len()], kept: vec![None; ids.len()] };
+        let pullers: Mutex<BTreeSet<String>> = Mutex::default();
+        let request = |ids: Vec<BlockId>| Request::Supersede(ids.into_iter().map(|id| (id, version)).collect());
+        let read = |reply| match reply {
+            Reply::Superseded(superseded) => {
+                pullers.lock().extend(superseded.pullers);
+                Some(superseded.items)
+            }
+            _ => None,
+        };
+        let mut removers = self.removers(ids, deadline);
+        let mut asked: BTreeSet<String> = BTreeSet::new();
+        while !removers.asked.is_empty() && !ids.is_empty() {
+            let outcomes = removers.ask(ids, request, read, deadline);
+            for ((_, indexes), outcomes) in removers.asked.iter().zip(outcomes) {
+                indexes.iter().zip(outcomes).for_each(|(&index, outcome)| swept.note(index, outcome));
+            }
+            // Nodes that copied a block from one of these before it was removed: each is asked about all of them, once.
+            let named: Vec<String> = std::mem::take(&mut *pullers.lock()).difference(&asked).cloned().collect();
+            let table = self.core().peers.table();
+            let peers = named.iter().filter_map(|name| table.named(&NodeName::new(name.clone()).ok()?));
+            removers.asked = peers.map(|peer| (peer.clone(), (0..ids.len()).collect())).collect();
+            asked.extend(named);
+        }
+        swept
+    }
+}
+
+impl Swept {
+    fn note(&mut self, index: usize, outcome: SupersedeOutcome) {
+        match outcome {
+            SupersedeOutcome::Absent => {}
+            SupersedeOutcome::Removed => self.removed[index] += 1,
+            SupersedeOutcome::Kept(version) => self.kept[index] = self.kept[index].max(Some(version)),
+        }
+    }
+}
+
+impl Core {
+    /// A version that is higher than all that this client has given.
+    fn new_version(&self) -> Version {
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "versions are compared between hosts; one that is held is never undercut"
+        )]
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let mut last = self.last_version.lock();
+        *last = Version::new(now.as_nanos() as u64, self.id).max(last.next(self.id));
+        *last
+    }
+}

@@ -1,0 +1,308 @@
+//! How much of a prefix the pool can serve, asked without waiting.
+//!
+//! The first question about a prefix is handed to a thread and answered with "not yet"; asked again, the answer is there. What
+//! was answered is remembered for a moment, in a bounded table: an engine asks again about every request that it could not
+//! schedule yet. Hashes are chained, so the last one and the place where the question starts name the whole question: two
+//! requests with the same prompt share one answer.
+
+use crate::crew::Crew;
+use crate::keys::{Hashes, KeyPrefix};
+use crate::plan::{Need, Window, longest};
+use parking_lot::{Condvar, Mutex};
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tidepool_client::{Client, PutOptions};
+
+/// The blocks of one KV group on one rank.
+#[derive(Debug, Clone)]
+pub struct Chain {
+    /// What their keys start with.
+    pub prefix: KeyPrefix,
+    /// Hashed blocks in one of them.
+    pub step: usize,
+    /// Which of them a prefix needs.
+    pub need: Need,
+}
+
+/// How look-ups are done.
+#[derive(Debug, Clone)]
+pub struct LookupConfig {
+    /// Time after which a look-up answers with what it has.
+    pub deadline: Duration,
+    /// How long an answer is good for, once it was given.
+    pub fresh: Duration,
+    /// Answers that are remembered; beyond, the oldest is forgotten, and asked for again if need be.
+    pub remembered: usize,
+    /// Threads that ask the pool.
+    pub threads: usize,
+    /// Questions that wait for a thread; more are answered with "nothing".
+    pub waiting: usize,
+}
+
+impl Default for LookupConfig {
+    fn default() -> Self {
+        let (deadline, fresh) = (Duration::from_millis(500), Duration::from_secs(1));
+        Self { deadline, fresh, remembered: 4096, threads: 2, waiting: 1024 }
+    }
+}
+
+/// What was counted since the start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LookupStats {
+    /// Look-ups made in the pool.
+    pub lookups: u64,
+    /// Hashed blocks asked about.
+    pub blocks_asked: u64,
+    /// Of these, blocks of prefixes that can be loaded.
+    pub blocks_found: u64,
+    /// Questions answered from memory, beyond the first answer.
+    pub remembered: u64,
+    /// Questions refused, and notes dropped, because too many were waiting.
+    pub refused: u64,
+    /// Time spent in look-ups.
+    pub micros: u64,
+}
+
+/// Answers questions about one set of chains.
+pub struct Lookup {
+    shared: Arc<Shared>,
+    crew: Crew<Work>,
+}
+
+enum Work {
+    Question(Question),
+    Note(Vec<u8>, Vec<u8>),
+}
+
+struct Shared {
+    client: Client,
+    chains: Vec<Chain>,
+    /// Prefixes are multiples of this many hashed blocks: whole blocks of every group.
+    unit: usize,
+    config: LookupConfig,
+    /// Short sections: noting and fetching answers.
+    answers: Mutex<Answers>,
+    arrived: Condvar,
+    counters: Counters,
+}
+
+#[derive(Default)]
+struct Counters {
+    lookups: AtomicU64,
+    blocks_asked: AtomicU64,
+    blocks_found: AtomicU64,
+    remembered: AtomicU64,
+    refused: AtomicU64,
+    micros: AtomicU64,
+}
+
+#[derive(Default)]
+struct Answers {
+    by_question: HashMap<Vec<u8>, Answer>,
+    /// Oldest first.
+    order: VecDeque<Vec<u8>>,
+}
+
+#[derive(Clone, Copy)]
+enum Answer {
+    Pending,
+    /// `told` is when it was first given: until then it is good however old it is, or an engine with long steps would ask for ever.
+    Known {
+        run: usize,
+        told: Option<Instant>,
+    },
+}
+
+impl Lookup {
+    /// Starts the threads. Prefixes are whole multiples of every chain's blocks.
+    pub fn start(client: &Client, chains: Vec<Chain>, config: LookupConfig) -> io::Result<Self> {
+        let unit = chains.iter().fold(1, |unit, chain| lcm(unit, chain.step.max(1)));
+        let (threads, waiting) = (config.threads, config.waiting);
+        let client = client.within(config.deadline);
+        let shared = Arc::new(Shared {
+            client,
+            chains,
+            unit,
+            config,
+            answers: Mutex::default(),
+            arrived: Condvar::new(),
+            counters: Counters::default(),
+        });
+        let pool = shared.client.clone();
+        let crew = Crew::start("tidepool-lookup", threads, waiting, move |work: Work, _: &_| match work {
+            Work::Question(question) => question.work_out(),
+            // Nobody waits for a note: lost, it is missing from the pool and nothing else.
+            Work::Note(key, value) => drop(pool.put(key, &value, &PutOptions::default())),
+        });
+        Ok(Self { shared, crew: crew? })
+    }
+
+    /// How many hashed blocks after the first `skip` can be loaded, or `None`: not known yet, ask again. `hashes` are those
+    /// after `skip`. Waits up to `patience`.
+    #[must_use]
+    pub fn ask(&self, hashes: Hashes, skip: usize, patience: Duration) -> Option<usize> {
+        let Some(last) = hashes.last() else { return Some(0) };
+        if self.shared.chains.is_empty() || !skip.is_multiple_of(self.shared.unit) {
+            return Some(0);
+        }
+        let name = [&(skip as u64).to_le_bytes(), last].concat();
+        if let Some(answer) = self.shared.recall(&name) {
+            return answer.or_else(|| self.shared.wait(&name, patience));
+        }
+        let question = Question { shared: Arc::clone(&self.shared), name: name.clone(), hashes, run: 0 };
+        if let Err(Work::Question(refused)) = self.crew.give(Work::Question(question)) {
+            count(&self.shared.counters.refused, 1);
+            drop(refused);
+            return Some(0);
+        }
+        self.shared.wait(&name, patience)
+    }
+
+    /// Stores a small block in the background; dropped when too much waits.
+    pub fn note(&self, key: Vec<u8>, value: Vec<u8>) {
+        if self.crew.give(Work::Note(key, value)).is_err() {
+            count(&self.shared.counters.refused, 1);
+        }
+    }
+
+    /// What was counted since the start.
+    #[must_use]
+    pub fn stats(&self) -> LookupStats {
+        let counters = &self.shared.counters;
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        LookupStats {
+            lookups: read(&counters.lookups),
+            blocks_asked: read(&counters.blocks_asked),
+            blocks_found: read(&counters.blocks_found),
+            remembered: read(&counters.remembered),
+            refused: read(&counters.refused),
+            micros: read(&counters.micros),
+        }
+    }
+}
+
+/// A question on its way; however it ends, it leaves an answer.
+struct Question {
+    shared: Arc<Shared>,
+    name: Vec<u8>,
+    hashes: Hashes,
+    run: usize,
+}
+
+impl Question {
+    fn work_out(mut self) {
+        let (began, counters) = (Instant::now(), &self.shared.counters);
+        self.run = self.shared.measure(&self.hashes);
+        count(&counters.lookups, 1);
+        count(&counters.blocks_asked, self.hashes.len() as u64);
+        count(&counters.blocks_found, self.run as u64);
+        count(&counters.micros, began.elapsed().as_micros() as u64);
+    }
+}
+
+impl Drop for Question {
+    fn drop(&mut self) {
+        self.shared.learn(&self.name, self.run);
+    }
+}
+
+impl Shared {
+    /// What is known: an answer, `Some(None)` while it is being found out, `None` for a question that is new and now pending.
+    fn recall(&self, name: &[u8]) -> Option<Option<usize>> {
+        let mut answers = self.answers.lock();
+        match answers.by_question.get_mut(name) {
+            Some(Answer::Pending) => return Some(None),
+            Some(Answer::Known { run, told }) => match told {
+                None => {
+                    *told = Some(Instant::now());
+                    return Some(Some(*run));
+                }
+                Some(since) if since.elapsed() < self.config.fresh => {
+                    count(&self.counters.remembered, 1);
+                    return Some(Some(*run));
+                }
+                Some(_) => {}
+            },
+            None => {
+                if answers.order.len() >= self.config.remembered
+                    && let Some(oldest) = answers.order.pop_front()
+                {
+                    answers.by_question.remove(&oldest);
+                }
+                answers.order.push_back(name.to_vec());
+            }
+        }
+        answers.by_question.insert(name.to_vec(), Answer::Pending);
+        None
+    }
+
+    fn learn(&self, name: &[u8], run: usize) {
+        let mut answers = self.answers.lock();
+        // Forgotten meanwhile: whoever still wants to know asks again.
+        if let Some(answer) = answers.by_question.get_mut(name) {
+            *answer = Answer::Known { run, told: None };
+        }
+        drop(answers);
+        self.arrived.notify_all();
+    }
+
+    fn wait(&self, name: &[u8], patience: Duration) -> Option<usize> {
+        let until = Instant::now() + patience;
+        let mut answers = self.answers.lock();
+        loop {
+            if let Some(Answer::Known { run, told }) = answers.by_question.get_mut(name) {
+                told.get_or_insert_with(Instant::now);
+                return Some(*run);
+            }
+            if Instant::now() >= until || self.arrived.wait_until(&mut answers, until).timed_out() {
+                return None;
+            }
+        }
+    }
+
+    /// Asks the pool.
+    fn measure(&self, hashes: &Hashes) -> usize {
+        let keys = |chain: &Chain, most: usize| -> Vec<Vec<u8>> {
+            hashes.every(chain.step).take(most / chain.step).map(|hash| chain.prefix.key(hash)).collect()
+        };
+        let full: Vec<&Chain> = self.chains.iter().filter(|chain| chain.need == Need::All).collect();
+        let wanted: Vec<_> = full.iter().map(|chain| keys(chain, hashes.len())).collect();
+        let Ok(matches) = self.client.match_prefix(&wanted) else { return 0 };
+        let runs = matches.chains.iter().zip(&full).map(|(found, chain)| found.run() * chain.step);
+        let most = runs.min().unwrap_or(hashes.len());
+
+        let parted: Vec<(&Chain, usize)> =
+            self.chains.iter().filter_map(|chain| Some((chain, window(chain)?))).collect();
+        let wanted: Vec<_> = parted.iter().map(|(chain, _)| keys(chain, most)).collect();
+        let Ok(held) = self.client.exists(&wanted.concat()) else { return 0 };
+        let mut rest = &held[..];
+        let windows = parted.iter().zip(&wanted).map(|((chain, blocks), keys)| {
+            let (held, after) = rest.split_at(keys.len());
+            rest = after;
+            Window { step: chain.step, blocks: *blocks, held }
+        });
+        longest(most, self.unit, &windows.collect::<Vec<_>>())
+    }
+}
+
+fn window(chain: &Chain) -> Option<usize> {
+    match chain.need {
+        Need::All => None,
+        Need::Last(blocks) => Some(blocks),
+    }
+}
+
+fn lcm(a: usize, b: usize) -> usize {
+    let (mut x, mut y) = (a, b);
+    while y != 0 {
+        (x, y) = (y, x % y);
+    }
+    a / x * b
+}
+
+fn count(counter: &AtomicU64, by: u64) {
+    counter.fetch_add(by, Ordering::Relaxed);
+}

@@ -1,0 +1,323 @@
+//! Saves and loads in the background.
+//!
+//! A job names blocks; it is submitted once, runs on a thread of its direction, and is polled for. However it ends, it is
+//! reported, once, and only after nothing touches its blocks any more: the engine may keep them until then and reuse them
+//! afterwards. Loads and saves have threads of their own, so that a save never delays a request.
+//!
+//! What happens at the bounds: a load that finds its queue full has failed (the engine computes), a save is given up (a later
+//! miss). A pool that takes nothing is not tried for a second, so that saves do not sit on the engine's memory meanwhile.
+
+use crate::crew::{Crew, Ending};
+use crate::keys::{Hashes, KeyPrefix};
+use crate::mover::{Mover, Placed};
+use parking_lot::Mutex;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tidepool_client::{Client, PutOptions};
+
+/// Bytes that go under one deadline.
+const BATCH: usize = 64 << 20;
+/// How long saves are given up after the pool took nothing.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Which way a job goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// From the pool into the engine.
+    Load,
+    /// From the engine into the pool.
+    Save,
+}
+
+/// Blocks of one KV group, in the order of their prefix.
+#[derive(Debug, Clone)]
+pub struct Part {
+    /// The KV group.
+    pub group: usize,
+    /// What the blocks' keys start with.
+    pub prefix: KeyPrefix,
+    /// Their hashes.
+    pub hashes: Hashes,
+    /// Their numbers in the engine's memory, one for each hash.
+    pub blocks: Vec<u32>,
+}
+
+/// Blocks to move.
+#[derive(Debug, Clone)]
+pub struct Job {
+    /// The caller's name for it.
+    pub id: u64,
+    /// What is moved.
+    pub parts: Vec<Part>,
+}
+
+/// A job that is over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finished {
+    /// The caller's name for it.
+    pub id: u64,
+    /// Which way it went.
+    pub direction: Direction,
+    /// Blocks that were not moved, as group and number. A load's are those after the first that failed, too.
+    pub failed: Vec<(usize, u32)>,
+}
+
+/// How transfers are done.
+#[derive(Debug, Clone)]
+pub struct TransferConfig {
+    /// Threads for loads.
+    pub load_threads: usize,
+    /// Threads for saves.
+    pub save_threads: usize,
+    /// Jobs of one direction that wait for a thread.
+    pub waiting: usize,
+    /// Time limit of each batch of a load.
+    pub load_deadline: Duration,
+    /// Time limit of each batch of a save.
+    pub save_deadline: Duration,
+    /// Copies of each block.
+    pub replicas: u32,
+}
+
+impl Default for TransferConfig {
+    fn default() -> Self {
+        Self {
+            load_threads: 2,
+            save_threads: 2,
+            waiting: 4096,
+            load_deadline: Duration::from_secs(5),
+            save_deadline: Duration::from_secs(2),
+            replicas: 1,
+        }
+    }
+}
+
+macro_rules! stats {
+    ($($(#[$doc:meta])* $field:ident,)*) => {
+        #[derive(Default)]
+        struct Counters {
+            $($field: AtomicU64,)*
+        }
+
+        /// What was counted since the start.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+        pub struct TransferStats {
+            $($(#[$doc])* pub $field: u64,)*
+        }
+
+        impl Counters {
+            fn snapshot(&self) -> TransferStats {
+                TransferStats { $($field: self.$field.load(Ordering::Relaxed),)* }
+            }
+        }
+
+        impl TransferStats {
+            /// Every number with its name.
+            #[must_use]
+            pub fn named(&self) -> Vec<(&'static str, u64)> {
+                vec![$((stringify!($field), self.$field),)*]
+            }
+        }
+    };
+}
+
+stats! {
+    /// Blocks loaded.
+    blocks_loaded,
+    /// Bytes loaded.
+    bytes_loaded,
+    /// Blocks that could not be loaded.
+    blocks_not_loaded,
+    /// Time spent in loads.
+    load_micros,
+    /// Blocks stored.
+    blocks_saved,
+    /// Bytes stored.
+    bytes_saved,
+    /// Blocks offered that the pool held already.
+    blocks_held,
+    /// Blocks that could not be stored.
+    blocks_not_saved,
+    /// Time spent in saves.
+    save_micros,
+}
+
+/// The jobs of one worker.
+pub struct Transfers {
+    // Dropped first: their threads use what follows.
+    loads: Crew<Running>,
+    saves: Crew<Running>,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    client: Client,
+    mover: Box<dyn Mover>,
+    config: TransferConfig,
+    /// Short sections: leaving and fetching reports.
+    finished: Mutex<Vec<Finished>>,
+    /// Until when saves are given up.
+    paused: Mutex<Option<Instant>>,
+    counters: Counters,
+}
+
+impl Transfers {
+    /// Starts the threads.
+    pub fn start(client: &Client, mover: Box<dyn Mover>, config: TransferConfig) -> io::Result<Self> {
+        let (load_threads, save_threads, waiting) = (config.load_threads, config.save_threads, config.waiting);
+        let shared = Arc::new(Shared {
+            client: client.clone(),
+            mover,
+            config,
+            finished: Mutex::default(),
+            paused: Mutex::default(),
+            counters: Counters::default(),
+        });
+        let work = |job: Running, ending: &Ending<'_>| job.run(ending);
+        let loads = Crew::start("tidepool-load", load_threads, waiting, work)?;
+        let saves = Crew::start("tidepool-save", save_threads, waiting, work)?;
+        Ok(Self { loads, saves, shared })
+    }
+
+    /// Begins a job.
+    pub fn submit(&self, direction: Direction, job: Job) {
+        let crew = match direction {
+            Direction::Load => &self.loads,
+            Direction::Save => &self.saves,
+        };
+        let running = Running { shared: Arc::clone(&self.shared), moved: 0, direction, job };
+        // A job that is handed back reports on being dropped.
+        drop(crew.give(running));
+    }
+
+    /// The jobs that are over since the last call.
+    #[must_use]
+    pub fn poll(&self) -> Vec<Finished> {
+        std::mem::take(&mut *self.shared.finished.lock())
+    }
+
+    /// What was counted since the start.
+    #[must_use]
+    pub fn stats(&self) -> TransferStats {
+        self.shared.counters.snapshot()
+    }
+}
+
+/// A job that was submitted; it reports when it is dropped, whatever became of it.
+struct Running {
+    shared: Arc<Shared>,
+    direction: Direction,
+    job: Job,
+    /// How many of its first blocks were moved.
+    moved: usize,
+}
+
+impl Running {
+    fn run(mut self, ending: &Ending<'_>) {
+        let began = Instant::now();
+        let shared = Arc::clone(&self.shared);
+        let keys: Vec<Vec<u8>> = self.job.parts.iter().flat_map(keys).collect();
+        let placed: Vec<Placed<'_>> =
+            self.places().zip(&keys).map(|((group, block), key)| Placed { key, group, block }).collect();
+        for batch in batches(&placed, |group| shared.mover.block_len(group)) {
+            let done = match self.direction {
+                Direction::Load => shared.load(batch),
+                Direction::Save => shared.save(batch),
+            };
+            self.moved += done;
+            if done < batch.len() || ending.is_near() {
+                break;
+            }
+        }
+        let micros = match self.direction {
+            Direction::Load => &shared.counters.load_micros,
+            Direction::Save => &shared.counters.save_micros,
+        };
+        count(micros, began.elapsed().as_micros() as usize);
+    }
+
+    /// Every block, as group and number.
+    fn places(&self) -> impl Iterator<Item = (usize, u32)> + use<> {
+        let parts = self.job.parts.iter();
+        let all: Vec<_> = parts.flat_map(|part| part.blocks.iter().map(|block| (part.group, *block))).collect();
+        all.into_iter()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let failed: Vec<_> = self.places().skip(self.moved).collect();
+        let lost = match self.direction {
+            Direction::Load => &self.shared.counters.blocks_not_loaded,
+            Direction::Save => &self.shared.counters.blocks_not_saved,
+        };
+        count(lost, failed.len());
+        let report = Finished { id: self.job.id, direction: self.direction, failed };
+        self.shared.finished.lock().push(report);
+    }
+}
+
+impl Shared {
+    /// Loads a batch; how many of its first blocks are there.
+    fn load(&self, batch: &[Placed<'_>]) -> usize {
+        let there = self.mover.load(&self.client.within(self.config.load_deadline), batch);
+        let run = there.iter().take_while(|there| **there).count();
+        count(&self.counters.blocks_loaded, run);
+        count(&self.counters.bytes_loaded, self.bytes(&batch[..run]));
+        run
+    }
+
+    /// Stores a batch; how many of its first blocks the pool has.
+    fn save(&self, batch: &[Placed<'_>]) -> usize {
+        if self.paused.lock().is_some_and(|until| Instant::now() < until) {
+            return 0;
+        }
+        let client = self.client.within(self.config.save_deadline);
+        let options = PutOptions { replicas: self.config.replicas, ..PutOptions::default() };
+        let answers = self.mover.save(&client, batch, &options);
+        let run = answers.iter().take_while(|answer| answer.is_ok()).count();
+        for (placed, stored) in batch.iter().zip(answers.iter().flatten()) {
+            if stored.moved {
+                count(&self.counters.blocks_saved, 1);
+                count(&self.counters.bytes_saved, self.mover.block_len(placed.group));
+            } else {
+                count(&self.counters.blocks_held, 1);
+            }
+        }
+        if let Some(Err(error)) = answers.iter().find(|answer| answer.is_err()) {
+            tracing::debug!(%error, "blocks were not saved");
+            *self.paused.lock() = Some(Instant::now() + PAUSE);
+        }
+        run
+    }
+
+    fn bytes(&self, batch: &[Placed<'_>]) -> usize {
+        batch.iter().map(|placed| self.mover.block_len(placed.group)).sum()
+    }
+}
+
+fn keys(part: &Part) -> impl Iterator<Item = Vec<u8>> {
+    part.hashes.every(1).map(|hash| part.prefix.key(hash))
+}
+
+/// Cuts a job into batches of about [`BATCH`] bytes, at least a block each.
+fn batches<'a, 'b>(placed: &'a [Placed<'b>], len: impl Fn(usize) -> usize) -> impl Iterator<Item = &'a [Placed<'b>]> {
+    let mut rest = placed;
+    std::iter::from_fn(move || {
+        let mut bytes = 0;
+        let fits = |placed: &&Placed<'_>| {
+            bytes += len(placed.group);
+            bytes <= BATCH
+        };
+        let count = rest.iter().take_while(fits).count().max(1).min(rest.len());
+        let (batch, after) = rest.split_at(count);
+        rest = after;
+        (!batch.is_empty()).then_some(batch)
+    })
+}
+
+fn count(counter: &AtomicU64, by: usize) {
+    counter.fetch_add(by as u64, Ordering::Relaxed);
+}

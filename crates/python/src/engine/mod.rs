@@ -1,0 +1,35 @@
+//! What engine connectors written in Python build on: look-ups for the scheduler's process, transfers for a worker's.
+//!
+//! Everything crosses once a step, packed: block hashes and block numbers are bytes, not objects.
+
+mod lookup;
+mod transfers;
+
+pub(crate) use lookup::BlockLookup;
+pub(crate) use transfers::BlockTransfers;
+
+use crate::errors::raise;
+use pyo3::PyErr;
+use std::sync::{PoisonError, RwLock};
+
+/// Something with threads that ends when it is closed, and is used only in the process that made it.
+struct Open<T>(RwLock<Option<crate::fork::Local<T>>>);
+
+impl<T> Open<T> {
+    fn new(value: T) -> Self {
+        Self(RwLock::new(Some(crate::fork::Local::new(value))))
+    }
+
+    fn with<A>(&self, ask: impl FnOnce(&T) -> A) -> pyo3::PyResult<A> {
+        let open = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        Ok(ask(open.as_ref().ok_or_else(crate::errors::closed)?.get()?))
+    }
+
+    fn take(&self) -> Option<crate::fork::Local<T>> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+fn invalid(message: String) -> PyErr {
+    raise("InvalidError", message, None)
+}

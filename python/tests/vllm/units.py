@@ -1,0 +1,513 @@
+"""Promises of the connector that need vLLM's classes, but no vLLM: run by the Python of vLLM's environment.
+
+``units.py MODEL``, a folder with a small model.
+"""
+
+import json
+import random
+import shutil
+import sys
+import tempfile
+import time
+import unittest
+from array import array
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import torch
+from simulated import TELLS_FAILED_REQUESTS, Simulated, full, sliding
+from tidepool.errors import InvalidError, UnreachableError
+from tidepool.vllm.groups import groups_of
+from tidepool.vllm.layout import lay_out
+from tidepool.vllm.weights import digest_of
+from vllm.v1.kv_cache_interface import MambaSpec
+
+import tidepool
+
+MODEL = ""
+BLOCK = 16
+SEVERAL_GROUPS: dict[str, Any] = {
+    "a sliding window": {"specs": [full(), sliding(40)]},
+    "a window with other blocks": {"specs": [full(), sliding(70, 32)]},
+}
+
+
+def prompt(seed: int, length: int) -> list[int]:
+    draw = random.Random(seed)
+    return [draw.randrange(1000) for _ in range(length)]
+
+
+class WithPool(unittest.TestCase):
+    """A pool in this process, and engines on it."""
+
+    def setUp(self) -> None:
+        self.dir = tempfile.mkdtemp(dir="/dev/shm")
+        self.addCleanup(shutil.rmtree, self.dir, ignore_errors=True)
+        self.catalog = tidepool.Catalog("127.0.0.1:0")
+        self.addCleanup(self.catalog.close)
+        self.node = tidepool.Node("n", 64 << 20, [self.catalog.address], dir=self.dir)
+        self.addCleanup(self.node.close)
+        self.pool = tidepool.Pool.connect([self.catalog.address], dir=self.dir)
+        self.addCleanup(self.pool.close)
+
+    def connector(self, role: str = "kv_both", **settings: Any) -> dict[str, Any]:
+        extra = {"catalogs": [self.catalog.address], "dir": self.dir, **settings}
+        return {
+            "kv_connector": "TidepoolConnector",
+            "kv_connector_module_path": "tidepool.vllm",
+            "kv_role": role,
+            "kv_connector_extra_config": extra,
+        }
+
+    def engine(self, role: str = "kv_both", *, settings: Any = None, **options: Any) -> Simulated:
+        engine = Simulated(MODEL, self.connector(role, **(settings or {})), **options)
+        self.addCleanup(engine.close)
+        return engine
+
+    def computed(self, tokens: list[int], **options: Any) -> list[int]:
+        """What an engine generates that computes everything, and saves it."""
+        engine = self.engine(**options)
+        request = engine.add("computed", tokens)
+        engine.run()
+        self.assertEqual(engine.counted.get("blocks_loaded", 0), 0)
+        self.check_nothing_held(engine)
+        return list(request.output_token_ids)
+
+    def check_nothing_held(self, engine: Simulated) -> None:
+        """Every block but vLLM's own null block is free, and no request is left."""
+        self.assertEqual(engine.free_blocks(), engine.config.cache_config.num_gpu_blocks - 1)
+        self.assertEqual(engine.scheduler.requests, {})
+        self.assertFalse(engine.connector.has_pending_block_frees())
+
+
+class Restores(WithPool):
+    shapes: ClassVar[dict[str, Any]] = {
+        "one group": {},
+        "two ranks": {"ranks": 2},
+        "two ranks with the same bytes": {"ranks": 2, "replicas": 2},
+        "two stages of two ranks": {"ranks": 2, "stages": 2},
+        "windows only": {"specs": [sliding(40)]},
+        "prefill in parts": {"batch": 64},
+        **(SEVERAL_GROUPS if TELLS_FAILED_REQUESTS else {}),
+    }
+
+    def test_another_engine_of_the_same_shape_restores_the_whole_prompt(self) -> None:
+        for name, shape in self.shapes.items():
+            with self.subTest(name):
+                tokens = prompt(len(name), 300)
+                generated = self.computed(tokens, **shape)
+                engine = self.engine(**shape)
+                request = engine.add("again", tokens)
+                engine.run()
+                self.assertEqual(list(request.output_token_ids), generated)
+                self.assertEqual(engine.restored["again"], 300 // BLOCK * BLOCK)
+                self.check_nothing_held(engine)
+
+    def test_only_what_the_engine_lacks_is_looked_up_and_loaded(self) -> None:
+        tokens = prompt(1, 320)
+        self.computed(tokens)
+        engine = self.engine()
+        engine.add("first half", tokens[:160])
+        engine.run()
+        before = engine.counted["lookup_blocks_asked"]
+        engine.add("all", tokens)
+        engine.run()
+        self.assertEqual(engine.counted["lookup_blocks_asked"] - before, 10)
+        self.assertEqual(engine.counted["blocks_loaded"], 20)
+
+    def test_a_look_up_may_wait_instead(self) -> None:
+        tokens = prompt(2, 200)
+        self.computed(tokens)
+        engine = self.engine(settings={"lookup_wait": 10})
+        engine.step()
+        request = engine.add("again", tokens)
+        engine.step()
+        self.assertEqual(request.status.name, "WAITING_FOR_REMOTE_KVS")
+        engine.run()
+
+    def test_blocks_of_one_rank_alone_are_no_hit(self) -> None:
+        tokens = prompt(3, 300)
+        self.computed(tokens, ranks=2)
+        third = self.hashes(tokens)[3].hex()
+        [(lost, _, _)] = self.pool.list_blocks(f"g0.p0t1/{third}")
+        self.pool.remove(lost)
+        engine = self.engine(ranks=2)
+        engine.add("again", tokens)
+        engine.run()
+        self.assertEqual(engine.counted["blocks_loaded"], 2 * 3)
+
+    def test_ranks_that_hold_the_same_bytes_save_them_once(self) -> None:
+        self.computed(prompt(10, 320), ranks=2, replicas=2)
+        self.assertEqual(len(self.pool.list_blocks("g0")), 20)
+        self.computed(prompt(11, 320), ranks=2, stages=2)
+        self.assertEqual(len(self.pool.list_blocks("g0")), 20 + 4 * 20)
+
+    def test_hot_blocks_of_the_engine_return_to_a_pool_that_lost_them(self) -> None:
+        tokens = prompt(4, 300)
+        engine = self.engine()
+        engine.add("first", tokens)
+        engine.run()
+        self.pool.remove_all()
+        engine.add("second", tokens)
+        engine.run()
+        self.assertEqual(engine.counted["blocks_saved"], 2 * (300 // BLOCK))
+
+    def hashes(self, tokens: list[int]) -> list[bytes]:
+        engine = self.engine()
+        request = engine.add("hashed", tokens, generate=1)
+        engine.run()
+        return list(request.block_hashes)
+
+
+class Roles(WithPool):
+    def test_a_producer_never_loads_and_a_consumer_never_saves(self) -> None:
+        tokens = prompt(5, 200)
+        consumer = self.engine("kv_consumer")
+        consumer.add("nothing there", tokens)
+        consumer.run()
+        self.assertEqual(self.pool.list_blocks("g0"), [])
+        for _ in range(2):
+            producer = self.engine("kv_producer")
+            producer.add("computed", tokens)
+            producer.run()
+            self.assertNotIn("blocks_loaded", producer.counted)
+        self.assertEqual(len(self.pool.list_blocks("g0")), 200 // BLOCK)
+        consumer = self.engine("kv_consumer")
+        consumer.add("restored", tokens)
+        consumer.run()
+        self.assertEqual(consumer.counted["blocks_loaded"], 200 // BLOCK)
+
+
+class Failures(WithPool):
+    def test_blocks_that_vanish_after_the_look_up_are_computed(self) -> None:
+        several = [[full(), sliding(40)]] if TELLS_FAILED_REQUESTS else []
+        for specs in [[full()], *several]:
+            with self.subTest(f"{len(specs)} groups"):
+                tokens = prompt(6, 300)
+                generated = self.computed(tokens, specs=specs)
+                engine = self.engine(specs=specs)
+                request = engine.add("again", tokens)
+                begun = self.lose_after_the_look_up(engine)
+                engine.run()
+                self.assertEqual(list(request.output_token_ids), generated)
+                self.assertGreater(engine.counted["blocks_not_loaded"], 0)
+                self.assertEqual(begun, ["again"], "a load that failed was tried again")
+                self.check_nothing_held(engine)
+                # What was computed instead is there again.
+                self.assertEqual(len(self.pool.list_blocks("g0")), 300 // BLOCK)
+                self.pool.remove_all()
+
+    def lose_after_the_look_up(self, engine: Simulated) -> list[str]:
+        """Empties the pool between the answer and the load; the answer is which loads were begun, as they are."""
+        begin = engine.workers[0].connector._worker.begin_loads
+        begun: list[str] = []
+
+        def empty_first(step: Any) -> None:
+            begun.extend(load.request for load in step.loads)
+            if step.loads:
+                self.pool.remove_all()
+            begin(step)
+
+        engine.workers[0].connector._worker.begin_loads = empty_first
+        return begun
+
+    def test_the_first_blocks_of_a_load_count_though_a_later_one_failed(self) -> None:
+        tokens = prompt(7, 300)
+        generated = self.computed(tokens)
+        engine = self.engine()
+        request = engine.add("again", tokens)
+        begin = engine.workers[0].connector._worker.begin_loads
+
+        def lose_the_tenth(step: Any) -> None:
+            for load in step.loads:
+                tenth = load.parts[0].hashes[9 * 32 : 10 * 32].hex()
+                [(key, _, _)] = self.pool.list_blocks(tenth)
+                self.pool.remove(key)
+            begin(step)
+
+        engine.workers[0].connector._worker.begin_loads = lose_the_tenth
+        engine.run()
+        self.assertEqual(list(request.output_token_ids), generated)
+        self.assertEqual(engine.counted["blocks_loaded"], 9)
+        self.assertEqual(engine.counted["blocks_saved"], 1)
+
+    def test_without_nodes_an_engine_computes_and_with_one_it_shares_again(self) -> None:
+        tokens = prompt(8, 300)
+        engine = self.engine(settings={"save_deadline": 0.2})
+        self.node.close()
+        engine.add("without", tokens)
+        engine.run()
+        self.check_nothing_held(engine)
+        self.node = tidepool.Node("m", 64 << 20, [self.catalog.address], dir=self.dir)
+        self.addCleanup(self.node.close)
+        until = time.monotonic() + 30
+        while len(self.pool.list_blocks("g0")) < 300 // BLOCK:
+            self.assertLess(time.monotonic(), until, "nothing was saved again")
+            engine.scheduler.reset_prefix_cache()
+            engine.add(f"with {time.monotonic()}", tokens)
+            engine.run()
+
+    def test_a_pool_that_is_not_there_at_start_is_named_within_the_bound(self) -> None:
+        began = time.monotonic()
+        with self.assertRaisesRegex(UnreachableError, "127.0.0.1:9"):
+            Simulated(MODEL, self.connector(catalogs=["127.0.0.1:9"], dir="/dev/shm/none", connect_wait=0.5))
+        self.assertLess(time.monotonic() - began, 30)
+
+    @unittest.skipIf(TELLS_FAILED_REQUESTS, "this vLLM can be told")
+    def test_where_vllm_cannot_be_told_of_a_failed_load_nothing_is_loaded(self) -> None:
+        specs, tokens = [full(), sliding(40)], prompt(9, 300)
+        self.computed(tokens, specs=specs)
+        with self.assertLogs("vllm.tidepool", "WARNING") as logged:
+            engine = self.engine(specs=specs)
+        self.assertIn("nothing is loaded from the pool: this vLLM cannot be told", logged.output[0])
+        engine.add("again", tokens)
+        engine.run()
+        self.assertNotIn("blocks_loaded", engine.counted)
+        self.assertEqual(engine.counted["blocks_held"], 2 * (300 // BLOCK))
+
+    def test_settings_that_are_not_allowed_are_named(self) -> None:
+        with self.assertRaisesRegex(InvalidError, "'catalog': allowed are catalogs, "):
+            Simulated(MODEL, self.connector(catalog="x"))
+        with self.assertRaisesRegex(InvalidError, "weights_check is 'none': allowed are sampled, full"):
+            Simulated(MODEL, self.connector(weights_check="none"))
+
+    def test_requests_are_recomputed_by_default_and_failed_on_demand(self) -> None:
+        self.assertTrue(self.engine().scheduler.recompute_kv_load_failures)
+        refused = self.engine(settings={"load_failure_policy": "fail"})
+        self.assertFalse(refused.scheduler.recompute_kv_load_failures)
+
+
+class Ends(WithPool):
+    def test_blocks_stay_in_place_while_they_are_saved_though_their_request_is_gone(self) -> None:
+        tokens = prompt(60, 200)
+        for ending in ("finished", "aborted"):
+            with self.subTest(ending):
+                engine = self.engine(blocks=60)
+                late = self.hold_saves_back(engine)
+                engine.add("saved late", tokens, generate=1 if ending == "finished" else 100)
+                while not late:
+                    engine.step()
+                engine.abort("saved late")
+                # As many blocks as there are change hands.
+                for number in range(4):
+                    engine.add(f"other {number}", prompt(61 + number, 500), generate=1)
+                    while engine.scheduler.get_num_unfinished_requests():
+                        engine.step()
+                self.assertLess(engine.free_blocks(), 59)
+                late.pop()()
+                engine.run()
+                self.check_nothing_held(engine)
+                reader = self.engine()
+                reader.add("reader", tokens)
+                reader.run()
+                self.assertEqual(reader.restored["reader"], 200 // BLOCK * BLOCK)
+                self.pool.remove_all()
+
+    def hold_saves_back(self, engine: Simulated) -> list[Any]:
+        """The first save waits until it is called; those after it are done at once."""
+        worker = engine.workers[0].connector._worker
+        begin, held = worker.begin_saves, []
+        late: list[Any] = []
+
+        def begin_or_hold(step: Any) -> None:
+            if step.saves and not held:
+                held.append(step)
+                late.append(lambda: begin(step))
+            else:
+                begin(step)
+
+        worker.begin_saves = begin_or_hold
+        return late
+
+    def test_preempted_requests_finish_and_leave_nothing_held(self) -> None:
+        tokens = [prompt(20 + n, 100) for n in range(4)]
+        expected = [self.computed(each) for each in tokens]
+        self.pool.remove_all()
+        # Room for the prompts, but not for all that is generated.
+        engine = self.engine(blocks=30)
+        requests = [engine.add(f"r{n}", each, generate=40) for n, each in enumerate(tokens)]
+        engine.run(limit=60)
+        self.assertGreater(sum(request.num_preemptions for request in requests), 0)
+        for request, first in zip(requests, expected, strict=True):
+            self.assertEqual(list(request.output_token_ids)[: len(first)], first)
+        self.check_nothing_held(engine)
+        # What was saved while blocks changed hands is what it should be: reading it is compared, block by block.
+        reader = self.engine()
+        for request in requests:
+            reader.add(f"{request.request_id} again", list(request.all_token_ids), generate=1)
+        reader.run()
+        self.assertGreater(reader.counted["blocks_loaded"], 0)
+
+    def test_aborted_requests_leave_nothing_held(self) -> None:
+        tokens = prompt(30, 300)
+        self.computed(tokens)
+        for steps in range(1, 6):
+            engine = self.engine(batch=64)
+            engine.add("loading", tokens)
+            engine.add("saving", prompt(31 + steps, 300))
+            for _ in range(steps):
+                engine.step()
+            engine.abort("loading")
+            engine.abort("saving")
+            engine.run()
+            self.check_nothing_held(engine)
+
+    def test_a_shut_down_engine_leaves_nothing_under_way(self) -> None:
+        engine = self.engine(batch=64)
+        engine.add("saving", prompt(40, 500))
+        engine.step()
+        engine.step()
+        engine.close()
+        for worker in engine.workers:
+            for cache in worker.caches.values():
+                cache.zero_()
+        # Again is allowed, and waits for nothing.
+        engine.close()
+
+
+class Reports(WithPool):
+    def test_events_name_what_is_in_the_pool(self) -> None:
+        engine = self.engine(kv_events_config={"enable_kv_cache_events": True, "publisher": "null"})
+        request = engine.add("noted", prompt(50, 100), generate=1)
+        engine.run()
+        [event] = [event for event in engine.events if event.medium == "tidepool"]
+        self.assertEqual(len(event.block_hashes), 6)
+        self.assertEqual(event.token_ids, list(request.prompt_token_ids)[:96])
+        self.assertEqual(event.block_size, BLOCK)
+        self.assertIsNone(event.parent_block_hash)
+
+    def test_a_session_is_stored_and_one_that_is_too_large_is_counted(self) -> None:
+        engine = self.engine()
+        given = {"session": "s", "parent": "p", "hints": {"retain": 60}}
+        engine.add("small", prompt(51, 100), params={"tidepool": given})
+        engine.add("large", prompt(52, 100), params={"tidepool": {"session": "l", "hints": "x" * 5000}})
+        engine.run()
+        until = time.monotonic() + 20
+        while not (found := self.pool.list_blocks("/session/")):
+            self.assertLess(time.monotonic(), until)
+        [(key, _, _)] = found
+        record = json.loads(self.pool.get(key) or b"")
+        self.assertEqual({name: record[name] for name in given}, given)
+        self.assertEqual((record["blocks"], record["tokens"]), (6, 104))
+        engine.add("counts", prompt(53, 20))
+        engine.run()
+        self.assertEqual(engine.counted["notes_refused"], 1)
+
+    def test_engines_whose_blocks_differ_say_in_what(self) -> None:
+        self.computed(prompt(53, 100))
+        with self.assertLogs("vllm.tidepool", "WARNING") as logged:
+            other = self.engine(settings={"weights_id": "other"})
+            other.add("other", prompt(53, 100))
+            other.run()
+            until = time.monotonic() + 20
+            while not logged.records:
+                self.assertLess(time.monotonic(), until)
+        self.assertIn("because they differ: weights: here named other, there ", logged.output[0])
+        other.add("counts", prompt(54, 20))
+        other.run()
+        self.assertEqual(other.counted["fingerprint_mismatches"], 1)
+        self.assertNotIn("blocks_loaded", other.counted)
+
+
+class Layouts(unittest.TestCase):
+    def groups(self, *specs: Any, blocks: int = 4) -> Any:
+        named = [SimpleNamespace(layer_names=[f"l{n}"], kv_cache_spec=spec) for n, spec in enumerate(specs)]
+        return SimpleNamespace(num_blocks=blocks, kv_cache_groups=named)
+
+    def pieces(self, tensor: torch.Tensor) -> list[Any]:
+        [pieces], _, _ = lay_out(self.groups(full()), {"l0": tensor})
+        return [(base - tensor.data_ptr(), stride, length) for base, stride, length in pieces]
+
+    def test_every_layout_of_a_block_is_found(self) -> None:
+        self.assertEqual(self.pieces(torch.zeros(4, 2, 16, 8)), [(0, 1024, 1024)])
+        # Tokens outside, heads inside.
+        self.assertEqual(self.pieces(torch.zeros(4, 16, 2, 8).transpose(1, 2)), [(0, 1024, 1024)])
+        # Keys and values apart.
+        self.assertEqual(self.pieces(torch.zeros(2, 4, 16, 8)), [(0, 512, 512), (2048, 512, 512)])
+        # A block of two of the kernel's.
+        self.assertEqual(self.pieces(torch.zeros(8, 2, 8, 8)), [(0, 1024, 1024)])
+        # All layers of a block together: this layer has every other piece.
+        self.assertEqual(self.pieces(torch.zeros(4, 3, 2, 16, 8)[:, 1]), [(0, 3072, 1024)])
+        # Heads outside of blocks.
+        self.assertEqual(self.pieces(torch.zeros(2, 4, 16, 8).transpose(0, 1)), [(0, 512, 512), (2048, 512, 512)])
+
+    def test_layouts_that_differ_are_described_differently(self) -> None:
+        def described(tensor: torch.Tensor) -> Any:
+            return lay_out(self.groups(full()), {"l0": tensor})[1]
+
+        plain = described(torch.zeros(4, 2, 16, 8))
+        self.assertEqual(plain, described(torch.ones(4, 2, 16, 8)))
+        self.assertNotEqual(plain, described(torch.zeros(4, 16, 2, 8).transpose(1, 2)))
+        self.assertNotEqual(plain, described(torch.zeros(4, 2, 16, 8, dtype=torch.int32)))
+
+    def test_memory_of_a_gpu_is_refused_with_what_is_missing(self) -> None:
+        with self.assertRaisesRegex(InvalidError, "on meta: .* needs a CUDA mover"):
+            lay_out(self.groups(full()), {"l0": torch.zeros(4, 2, 16, 8, device="meta")})
+
+    def test_states_that_are_no_attention_are_refused(self) -> None:
+        state = MambaSpec(block_size=16, shapes=((4,),), dtypes=(torch.float32,))
+        parallel = SimpleNamespace(decode_context_parallel_size=1)
+        config = SimpleNamespace(parallel_config=parallel)
+        groups = self.groups(state)
+        groups.hash_block_size = 16
+        with self.assertRaisesRegex(InvalidError, "KV group 0 .MambaSpec: l0, .*is not attention"):
+            groups_of(config, groups)
+        parallel.decode_context_parallel_size = 2
+        with self.assertRaisesRegex(InvalidError, "decode_context_parallel_size is 2"):
+            groups_of(config, groups)
+
+
+class Weights(unittest.TestCase):
+    def setUp(self) -> None:
+        self.folder = Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def write(self, name: str, tensors: dict[str, list[float]]) -> Path:
+        """A folder with one safetensors file for each tensor of a name with a slash, and one for the rest."""
+        folder = self.folder / name
+        folder.mkdir(parents=True)
+        files: dict[str, dict[str, list[float]]] = {}
+        for tensor, values in tensors.items():
+            file, _, short = tensor.rpartition("/")
+            files.setdefault(file or "model", {})[short] = values
+        for file, content in files.items():
+            header, data = {}, b""
+            for tensor, values in content.items():
+                start, data = len(data), data + array("f", values).tobytes()
+                header[tensor] = {"dtype": "F32", "shape": [len(values)], "data_offsets": [start, len(data)]}
+            text = json.dumps(header).encode()
+            (folder / f"{file}.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + data)
+        return folder
+
+    def test_weights_are_what_they_hold_not_where_they_lie(self) -> None:
+        one = digest_of(self.write("a/model", {"x": [1, 2], "y": [3]}))
+        self.assertEqual(one, digest_of(self.write("b/other", {"first/x": [1, 2], "second/y": [3]})))
+        self.assertNotEqual(one, digest_of(self.write("c/model", {"x": [1, 2], "y": [4]})))
+        self.assertNotEqual(one, digest_of(self.write("d/model", {"x": [1, 2], "z": [3]})))
+
+    def test_of_large_weights_a_part_is_read_and_all_on_demand(self) -> None:
+        from tidepool.vllm import weights
+
+        small, weights._SMALL = weights._SMALL, 0
+        self.addCleanup(setattr, weights, "_SMALL", small)
+        values = [float(n) for n in range(200_000)]
+        changed = [*values[:-1], 0.0]
+        plain, other = self.write("a", {"x": values}), self.write("b", {"x": changed})
+        self.assertNotEqual(digest_of(plain), digest_of(other))
+        values[1500] += 1
+        hidden = self.write("c", {"x": values})
+        self.assertEqual(digest_of(plain), digest_of(hidden))
+        self.assertNotEqual(digest_of(plain, full=True), digest_of(hidden, full=True))
+
+    def test_what_cannot_be_told_apart_is_named(self) -> None:
+        with self.assertRaisesRegex(InvalidError, "set weights_id"):
+            digest_of(self.folder)
+        (self.folder / "bad.safetensors").write_bytes(b"\xff" * 64)
+        with self.assertRaisesRegex(InvalidError, r"bad.safetensors is no safetensors file"):
+            digest_of(self.folder)
+
+
+if __name__ == "__main__":
+    MODEL = sys.argv.pop(1)
+    unittest.main(verbosity=2)

@@ -1,0 +1,124 @@
+"""Whose blocks are interchangeable.
+
+Every key begins with a digest of all that makes KV bytes what they are. Engines that differ in any of it never see
+each other's blocks. So that this does not look like a cold cache, the first engine of a model's name leaves its
+ingredients in the pool, and one that differs says in what.
+"""
+
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vllm.v1.core import kv_cache_utils
+
+from .. import Pool
+from ..errors import TidepoolError
+from .groups import Group
+from .messages import RankLayout
+
+_VERSION = "1"
+logger = logging.getLogger("vllm.tidepool")  # under vLLM's own, so that its settings apply
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """What makes KV bytes interchangeable, by name, in words."""
+
+    ingredients: dict[str, str]
+
+    @property
+    def namespace(self) -> str:
+        """What the keys of these blocks start with."""
+        digest = hashlib.sha256(json.dumps(self.ingredients, sort_keys=True).encode()).hexdigest()
+        return f"vllm/{digest[:32]}/"
+
+    def differences(self, other: dict[str, str]) -> list[str]:
+        """In what another engine differs, in words."""
+        names = sorted({*self.ingredients, *other})
+        return [
+            f"{name}: here {self.ingredients.get(name)}, there {other.get(name)}"
+            for name in names
+            if self.ingredients.get(name) != other.get(name)
+        ]
+
+
+def chain_prefix(namespace: str, group: int, label: str) -> str:
+    """What the keys of one group's blocks on one rank start with."""
+    return f"{namespace}g{group}.{label}/"
+
+
+def fingerprint(vllm_config: Any, groups: Sequence[Group], ranks: dict[int, RankLayout], weights: str) -> Fingerprint:
+    """The fingerprint of the blocks of an engine with these weights."""
+    model, cache, parallel = vllm_config.model_config, vllm_config.cache_config, vllm_config.parallel_config
+    layouts = sorted(
+        {
+            f"group {group.id} {rank.labels[group.id]}: {rank.layouts[group.id]}"
+            for rank in ranks.values()
+            for group in groups
+        }
+    )
+    return Fingerprint(
+        {
+            "format": _VERSION,
+            "weights": weights,
+            "model configuration": _digest(_plain(model.hf_config.to_dict())),
+            "dtype": str(model.dtype),
+            "quantization": str(model.quantization),
+            "KV cache dtype": f"{cache.cache_dtype}, scales {getattr(cache, 'calculate_kv_scales', False)}",
+            "tokens in a block": ", ".join(f"{group.block_size} (window {group.window})" for group in groups),
+            "tensor parallel size": str(parallel.tensor_parallel_size),
+            "pipeline parallel size": str(parallel.pipeline_parallel_size),
+            "block hashes": f"{cache.prefix_caching_hash_algo}, seed {_seed()}",
+            "memory layout": "; ".join(layouts),
+        }
+    )
+
+
+def descriptor(model: str, mine: Fingerprint) -> tuple[str, bytes]:
+    """The block that says what engines of a model of this name are made of: its key and its bytes."""
+    return f"vllm/models/{Path(model).name[:200]}", json.dumps(mine.ingredients, sort_keys=True).encode()
+
+
+def publish(pool: Pool, model: str, mine: Fingerprint) -> list[str]:
+    """Leaves the ingredients in the pool under the model's name; returns in what an earlier engine differs."""
+    key, ingredients = descriptor(model, mine)
+    try:
+        pool.put(key, ingredients, deadline=1)
+        found = json.loads(pool.get(key, deadline=1) or b"{}")
+    except (TidepoolError, ValueError) as error:
+        logger.warning("the pool did not take %s, so other engines cannot say in what they differ: %s", key, error)
+        return []
+    return mine.differences(found) if isinstance(found, dict) and found else []
+
+
+def warn_of_random_hashes(algorithm: str) -> None:
+    """Says so where no other process can have this engine's hashes."""
+    fixed = hasattr(kv_cache_utils, "DEFAULT_NONE_HASH_SEED") and "xxhash" not in algorithm
+    if not fixed and os.getenv("PYTHONHASHSEED") is None:
+        logger.warning(
+            "this engine's block hashes (%s) start from a random seed, so nothing is shared with other engines: "
+            "set PYTHONHASHSEED to the same number in all of them",
+            algorithm,
+        )
+
+
+def _seed() -> str:
+    """Hashes of two processes are equal only if they start from the same value."""
+    return hashlib.sha256(bytes(getattr(kv_cache_utils, "NONE_HASH", b""))).hexdigest()[:16]
+
+
+def _plain(value: Any) -> Any:
+    """A model's configuration without what says where it came from."""
+    if isinstance(value, dict):
+        left_out = ("_name_or_path", "transformers_version", "_commit_hash")
+        return {str(key): _plain(item) for key, item in value.items() if key not in left_out}
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:16]

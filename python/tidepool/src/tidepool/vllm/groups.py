@@ -1,0 +1,61 @@
+"""The KV groups of a model, as far as the pool is concerned."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from vllm.v1.core.kv_cache_utils import resolve_kv_cache_block_sizes
+from vllm.v1.kv_cache_interface import (
+    AttentionSpec,
+    CrossAttentionSpec,
+    EncoderOnlyAttentionSpec,
+    SlidingWindowSpec,
+    UniformTypeKVCacheSpecs,
+)
+
+from ..errors import InvalidError
+
+
+@dataclass(frozen=True)
+class Group:
+    """A KV group whose blocks are saved and loaded."""
+
+    id: int
+    block_size: int
+    #: Hashed blocks in one of its blocks.
+    step: int
+    #: Blocks that a prefix needs before its end; None for all.
+    window: int | None
+
+
+def groups_of(vllm_config: Any, kv_cache_config: Any) -> tuple[list[Group], int]:
+    """The groups, and how many tokens one hashed block has."""
+    parallel = vllm_config.parallel_config
+    for name in ("decode_context_parallel_size", "prefill_context_parallel_size"):
+        if getattr(parallel, name, 1) != 1:
+            raise InvalidError(f"{name} is {getattr(parallel, name)}: TidepoolConnector allows 1 only, so far")
+    hashed = getattr(kv_cache_config, "hash_block_size", None)
+    if hashed is None:
+        hashed = resolve_kv_cache_block_sizes(kv_cache_config, vllm_config)[1]
+    ids = getattr(kv_cache_config, "prefix_cacheable_group_ids", None)
+    if ids is None:
+        ids = range(len(kv_cache_config.kv_cache_groups))
+    return [_group(index, kv_cache_config.kv_cache_groups[index], hashed) for index in ids], hashed
+
+
+def _group(index: int, group: Any, hashed: int) -> Group:
+    spec = group.kv_cache_spec
+    if isinstance(spec, UniformTypeKVCacheSpecs):
+        spec = next(iter(spec.kv_cache_specs.values()))
+    if not isinstance(spec, AttentionSpec) or isinstance(spec, CrossAttentionSpec | EncoderOnlyAttentionSpec):
+        raise InvalidError(
+            f"KV group {index} ({type(spec).__name__}: {', '.join(group.layer_names[:3])}, ...) is not attention over "
+            "a prefix: TidepoolConnector moves full, sliding-window, chunked and latent (MLA) attention, so far"
+        )
+    if spec.block_size % hashed:
+        raise InvalidError(
+            f"KV group {index} has blocks of {spec.block_size} tokens: allowed are multiples of {hashed}"
+        )
+    window = None
+    if isinstance(spec, SlidingWindowSpec):
+        window = max(1, -(-(spec.sliding_window - 1) // spec.block_size))
+    return Group(index, spec.block_size, spec.block_size // hashed, window)

@@ -1,0 +1,90 @@
+"""Where vLLM's blocks lie in a worker's memory, and a description of it that is equal exactly where bytes are
+interchangeable.
+"""
+
+import hashlib
+import json
+import math
+from itertools import product
+from typing import Any
+
+import torch
+
+from ..errors import InvalidError
+
+#: (address in block 0, bytes from block to block, bytes).
+Piece = tuple[int, int, int]
+
+
+def lay_out(
+    kv_cache_config: Any, kv_caches: dict[str, torch.Tensor]
+) -> tuple[list[list[Piece]], list[str | None], list[torch.Tensor]]:
+    """For each KV group the pieces of a block and a description, and the tensors that must stay alive."""
+    pieces: list[list[Piece]] = []
+    descriptions: list[str | None] = []
+    for group in kv_cache_config.kv_cache_groups:
+        tensors = _layers(group.layer_names, kv_caches)
+        pieces.append([])
+        described = []
+        for name, tensor in tensors.items():
+            _check_device(name, tensor)
+            found, shape = _pieces(name, tensor, kv_cache_config.num_blocks)
+            pieces[-1] += found
+            described.append([name, *shape])
+        descriptions.append(_summary(described) if described else None)
+    return pieces, descriptions, list(kv_caches.values())
+
+
+def _layers(names: list[str], kv_caches: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The group's layers on this rank; of layers that share their memory the first."""
+    seen: set[int] = set()
+    layers = {}
+    for name in names:
+        tensor = kv_caches.get(name)
+        if isinstance(tensor, torch.Tensor) and tensor.data_ptr() not in seen:
+            seen.add(tensor.data_ptr())
+            layers[name] = tensor
+    return layers
+
+
+def _check_device(name: str, tensor: torch.Tensor) -> None:
+    if tensor.device.type != "cpu":
+        raise InvalidError(
+            f"the KV cache of {name} is on {tensor.device}: TidepoolConnector moves KV blocks in host memory; "
+            "moving them from and to a GPU needs a CUDA mover, which this version does not have"
+        )
+
+
+def _pieces(name: str, tensor: torch.Tensor, blocks: int) -> tuple[list[Piece], list[Any]]:
+    """The pieces of one layer's blocks in the order of their addresses, and what they are made of."""
+    dimension = next((index for index in (0, 1) if tensor.dim() > index and tensor.shape[index] % blocks == 0), None)
+    if dimension is None:
+        raise InvalidError(
+            f"the KV cache of {name} has shape {tuple(tensor.shape)}: no dimension counts its {blocks} blocks"
+        )
+    size, strides = tensor.element_size(), [stride * tensor.element_size() for stride in tensor.stride()]
+    # A block may be several blocks of the attention kernel, one after the other.
+    split = tensor.shape[dimension] // blocks
+    inner = [(split, strides[dimension])]
+    inner += [(tensor.shape[index], strides[index]) for index in range(tensor.dim()) if index != dimension]
+    inner = sorted((extent for extent in inner if extent[0] > 1), key=lambda extent: -extent[1])
+    run = size
+    while inner and inner[-1][1] == run:
+        run *= inner.pop()[0]
+    offsets = [sum(place) for place in product(*(range(0, count * step, step) for count, step in inner))]
+    stride = strides[dimension] * split
+    pieces = [(tensor.data_ptr() + offset, stride, run) for offset in offsets]
+    shape = [extent for index, extent in enumerate(tensor.shape) if index != dimension]
+    order = [index for index in range(tensor.dim()) if index != dimension]
+    order.sort(key=lambda index: -strides[index])
+    return pieces, [str(tensor.dtype), split, shape, order, run, math.prod(shape) * split * size]
+
+
+def _summary(described: list[list[Any]]) -> str:
+    """Short enough to read, long enough to tell layouts apart."""
+    name, dtype, split, shape, order, _, length = described[0]
+    digest = hashlib.sha256(json.dumps(described).encode()).hexdigest()[:16]
+    return (
+        f"{len(described)} layers from {name}, each {length} bytes a block: "
+        f"{dtype} {split}x{shape} in order {order} ({digest})"
+    )

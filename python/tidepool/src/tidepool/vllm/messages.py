@@ -1,0 +1,88 @@
+"""What the scheduler's side and the workers' sides tell each other: once a step, packed."""
+
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from vllm.distributed.kv_transfer.kv_connector.v1.base import (
+    KVConnectorMetadata,
+    KVConnectorWorkerMetadata,
+)
+
+
+@dataclass
+class Part:
+    """Blocks of one KV group: hashes end to end, and block numbers as 32-bit integers end to end."""
+
+    group: int
+    width: int
+    hashes: bytes
+    blocks: bytes
+
+    @classmethod
+    def pack(cls, group: int, hashes: Sequence[bytes], blocks: Iterable[int]) -> "Part":
+        return cls(group, len(hashes[0]) if hashes else 0, b"".join(hashes), array("I", blocks).tobytes())
+
+    def block_ids(self) -> "array[int]":
+        numbers = array("I")
+        numbers.frombytes(self.blocks)
+        return numbers
+
+
+@dataclass
+class Load:
+    """What a request waits for."""
+
+    job: int
+    request: str
+    parts: list[Part]
+
+
+@dataclass
+class Save:
+    """Blocks that the scheduler keeps in place until every worker has reported the job."""
+
+    job: int
+    parts: list[Part]
+
+
+@dataclass
+class Step(KVConnectorMetadata):
+    """From the scheduler to every worker."""
+
+    #: What all keys start with; None until every worker has described its memory.
+    namespace: str | None = None
+    loads: list[Load] = field(default_factory=list)
+    saves: list[Save] = field(default_factory=list)
+
+
+@dataclass
+class RankLayout:
+    """One worker's memory: for each KV group how its blocks are laid out (None: it has no part of the group) and which
+    share of the group's heads and layers it holds. Ranks with one label hold the same bytes."""
+
+    labels: list[str]
+    layouts: list[str | None]
+
+
+@dataclass
+class Report(KVConnectorWorkerMetadata):
+    """From a worker to the scheduler; those of one step are added up."""
+
+    #: By rank, until the scheduler has named a namespace.
+    ranks: dict[int, RankLayout] = field(default_factory=dict)
+    #: Save jobs that are over, with how many workers said so.
+    saved: dict[int, int] = field(default_factory=dict)
+    #: Save jobs of which a worker could not save all.
+    incomplete: set[int] = field(default_factory=set)
+    #: Requests whose load failed on a worker.
+    failed: set[str] = field(default_factory=set)
+
+    def aggregate(self, other: KVConnectorWorkerMetadata) -> "Report":
+        assert isinstance(other, Report)
+        saved = dict(self.saved)
+        for job, workers in other.saved.items():
+            saved[job] = saved.get(job, 0) + workers
+        return Report(
+            {**self.ranks, **other.ranks}, saved, self.incomplete | other.incomplete, self.failed | other.failed
+        )

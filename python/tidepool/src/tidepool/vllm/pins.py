@@ -1,0 +1,63 @@
+"""Blocks that are being saved stay where they are.
+
+A reference in vLLM's own block pool keeps each block from being reused until every worker has reported its save,
+whatever becomes of the request meanwhile: it may end, be preempted or aborted, or slide its window on.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass
+class Pin:
+    """The blocks of one save."""
+
+    blocks: list[Any]
+    workers_left: int
+    events: list[Any]
+    incomplete: bool = False
+
+
+class Pins:
+    """The saves that are under way."""
+
+    def __init__(self, block_pool: Any, workers: int) -> None:
+        self._block_pool = block_pool
+        self._workers = workers
+        self._pins: dict[int, Pin] = {}
+        self._held = 0
+        #: A quarter of the engine's memory: saves beyond it wait, so that a slow pool never starves requests.
+        self._most: int = max(1, block_pool.num_gpu_blocks // 4)
+
+    def has_room(self) -> bool:
+        return self._held < self._most
+
+    def is_empty(self) -> bool:
+        return not self._pins
+
+    def hold(self, job: int, block_ids: Iterable[int], events: list[Any]) -> None:
+        blocks = [self._block_pool.blocks[block_id] for block_id in dict.fromkeys(block_ids)]
+        self._block_pool.touch(blocks)
+        self._pins[job] = Pin(blocks, self._workers, events)
+        self._held += len(blocks)
+
+    def release(self, saved: dict[int, int], incomplete: set[int]) -> list[Any]:
+        """Takes in what workers report; returns the events of saves that are over and stored all."""
+        events: list[Any] = []
+        for job, workers in saved.items():
+            pin = self._pins.get(job)
+            if pin is None:
+                continue
+            pin.incomplete |= job in incomplete
+            pin.workers_left -= workers
+            if pin.workers_left <= 0:
+                del self._pins[job]
+                self._held -= len(pin.blocks)
+                self._block_pool.free_blocks(reversed(pin.blocks))
+                events += [] if pin.incomplete else pin.events
+        return events
+
+    def release_all(self) -> None:
+        """Lets go of everything."""
+        self.release({job: pin.workers_left for job, pin in self._pins.items()}, set(self._pins))

@@ -1,0 +1,325 @@
+"""The scheduler's side: what is loaded, what is saved, and which blocks are held meanwhile."""
+
+import logging
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .. import Pool
+from .._native import BlockLookup
+from .events import stored_events
+from .fingerprint import (
+    Fingerprint,
+    chain_prefix,
+    descriptor,
+    fingerprint,
+    publish,
+    warn_of_random_hashes,
+)
+from .groups import Group
+from .messages import Load, Part, RankLayout, Report, Save, Step
+from .metrics import Since, TidepoolStats
+from .pins import Pins
+from .sessions import record_of
+from .settings import Settings
+
+logger = logging.getLogger("vllm.tidepool")  # under vLLM's own, so that its settings apply
+
+#: Seconds after which requests no longer wait for the workers to describe their memory.
+_PATIENCE_AT_START = 10.0
+#: Seconds after which this engine's ingredients are offered to the pool again: it may have lost or evicted them.
+_OFFERED_AGAIN = 60.0
+#: vLLM's block that stands for "not needed".
+_NULL_BLOCK = 0
+#: How a request ends that leaves blocks worth saving.
+_ENDED_WELL = ("FINISHED_STOPPED", "FINISHED_LENGTH_CAPPED")
+
+
+@dataclass
+class Tracked:
+    """A request that has blocks."""
+
+    request: Any
+    #: Block tables, one for each KV group of the engine.
+    tables: list[list[int]] = field(default_factory=list)
+    #: Hashed blocks that were offered to the pool, or need not be.
+    offered: int = 0
+    #: Hashed blocks that came from the pool.
+    loaded: range = range(0)
+    #: Whether a load is under way: its blocks hold nothing yet.
+    loading: bool = False
+
+
+class SchedulerSide:
+    """The connector in the scheduler's process."""
+
+    def __init__(self, vllm_config: Any, groups: list[Group], hashed: int, settings: Settings, weights: str) -> None:
+        self._config = vllm_config
+        self._groups = groups
+        self._hashed = hashed
+        self._settings = settings
+        self._weights = weights
+        self._pool: Pool = settings.connect()
+        self._pins: Pins | None = None
+        self._lookup: BlockLookup | None = None
+        self._fingerprint: Fingerprint | None = None
+        self._ranks: dict[int, RankLayout] = {}
+        self._workers = vllm_config.parallel_config.world_size
+        #: Since when requests wait for the workers to describe their memory.
+        self._waiting_since: float | None = None
+        self._described = time.monotonic()
+        #: Tokens that the engine had when it was last told of a prefix, by request.
+        self._asked: dict[str, int] = {}
+        self._requests: dict[str, Tracked] = {}
+        #: Requests whose load failed: they compute, and do not ask again.
+        self._failed: set[str] = set()
+        self._loads: list[Load] = []
+        self._last_saves: list[Save] = []
+        self._next_job = 0
+        self._events: list[Any] = []
+        self._since = Since()
+        self._counted = {"fingerprint_mismatches": 0, "saves_delayed": 0, "notes_refused": 0}
+        transfer = vllm_config.kv_transfer_config
+        self._loads_allowed = transfer.is_kv_consumer
+        self._saves_allowed = transfer.is_kv_producer
+        events = getattr(vllm_config, "kv_events_config", None)
+        self._wants_events = bool(events and events.enable_kv_cache_events)
+        speculative = vllm_config.speculative_config
+        #: A drafter that reads the model's hidden states needs the last block computed, not loaded.
+        self._left_over = max(g.block_size for g in groups) if speculative and speculative.use_eagle() else 0
+
+    def refuse_loads(self, why: str) -> None:
+        """Only saves from now on."""
+        if self._loads_allowed:
+            logger.warning("nothing is loaded from the pool: %s", why)
+        self._loads_allowed = False
+
+    def bind_block_pool(self, block_pool: Any) -> None:
+        self._pins = Pins(block_pool, self._workers)
+
+    # What can be loaded
+
+    def matched_tokens(self, request: Any, computed: int) -> tuple[int | None, bool]:
+        """How many tokens after the first ``computed`` the pool has, or None: ask again."""
+        if not self._loads_allowed or request.request_id in self._failed or request.skip_reading_prefix_cache:
+            return 0, False
+        if self._lookup is None:
+            return self._not_begun()
+        # With sliding windows the last token is computed from a window that must reach one token further back.
+        tokens = request.num_tokens - (1 if any(group.window for group in self._groups) else 0)
+        found = self._lookup.ask(
+            request.block_hashes,
+            computed // self._hashed,
+            tokens // self._hashed,
+            patience=self._settings.lookup_wait,
+        )
+        if found is None:
+            return None, False
+        new = found * self._hashed - self._left_over
+        self._asked[request.request_id] = computed
+        return (new, True) if new > 0 else (0, False)
+
+    def _not_begun(self) -> tuple[int | None, bool]:
+        """The next step brings the workers' descriptions; without them, requests go on after a while."""
+        now = time.monotonic()
+        self._waiting_since = self._waiting_since or now
+        if now - self._waiting_since < _PATIENCE_AT_START:
+            return None, False
+        self.refuse_loads(f"only {len(self._ranks)} of {self._workers} workers have described their memory")
+        return 0, False
+
+    def allocated(self, request: Any, blocks: Any, external: int) -> None:
+        """Blocks were allocated; the last ``external`` tokens of those computed are to be loaded into them."""
+        tracked = self._requests.get(request.request_id)
+        if tracked is None:
+            tracked = self._requests[request.request_id] = Tracked(request)
+        tracked.loading = external > 0
+        if not external:
+            return
+        local, block_ids = self._asked[request.request_id], blocks.get_block_ids()
+        tracked.loaded = range(local // self._hashed, (local + external) // self._hashed)
+        places = [(group, self._places(group, block_ids[group.id], tracked.loaded)) for group in self._groups]
+        parts = [self._part(request, group, block_ids[group.id], where) for group, where in places if where]
+        self._loads.append(Load(self._job(), request.request_id, parts))
+
+    # What is saved
+
+    def build_step(self, output: Any) -> Step:
+        """Everything that workers do in this step."""
+        for request_id in output.finished_req_ids:
+            self._requests.pop(request_id, None)
+            self._asked.pop(request_id, None)
+            self._failed.discard(request_id)
+        for request_id in output.preempted_req_ids or ():
+            if tracked := self._requests.get(request_id):
+                self._requests[request_id] = Tracked(tracked.request)
+        loads, self._loads = self._loads, []
+        saves, self._last_saves = self._last_saves, []
+        self._note_tables(output)
+        if self._fingerprint is None:
+            return Step(None)
+        if self._saves_allowed:
+            saves += self._saves(output)
+        if saves:
+            self._describe_again()
+        return Step(self._fingerprint.namespace, loads, saves)
+
+    def _note_tables(self, output: Any) -> None:
+        for new in output.scheduled_new_reqs:
+            if tracked := self._requests.get(new.req_id):
+                tracked.tables = [list(blocks) for blocks in new.block_ids]
+        cached = output.scheduled_cached_reqs
+        for request_id, new_blocks in zip(cached.req_ids, cached.new_block_ids, strict=True):
+            tracked = self._requests.get(request_id)
+            if tracked is None or new_blocks is None:
+                continue
+            if request_id in cached.resumed_req_ids or not tracked.tables:
+                tracked.tables = [list(blocks) for blocks in new_blocks]
+            else:
+                for table, blocks in zip(tracked.tables, new_blocks, strict=True):
+                    table.extend(blocks)
+
+    def _saves(self, output: Any) -> Iterator[Save]:
+        computed = {new.req_id: new.num_computed_tokens for new in output.scheduled_new_reqs}
+        cached = output.scheduled_cached_reqs
+        computed.update(zip(cached.req_ids, cached.num_computed_tokens, strict=True))
+        state = getattr(output, "kv_connector_block_state", None)
+        for request_id, before in computed.items():
+            tracked = self._requests.get(request_id)
+            if tracked is None:
+                continue
+            done = self._full_blocks(tracked, before + output.num_scheduled_tokens[request_id])
+            if done > tracked.offered:
+                # Newer versions know a request's blocks; what is tracked here may have been freed where windows slide.
+                tables = state.get_block_ids(request_id) if state else tracked.tables
+                if save := self._save(tracked, tables, done):
+                    yield save
+
+    def _full_blocks(self, tracked: Tracked, tokens: int) -> int:
+        """How many hashed blocks are full once ``tokens`` are computed; tokens not sampled yet have no hash."""
+        return min(tokens // self._hashed, len(tracked.request.block_hashes))
+
+    def _save(self, tracked: Tracked, tables: Sequence[list[int]], done: int) -> Save | None:
+        """Those of the first ``done`` hashed blocks that were not offered yet."""
+        if self._pins is None or done <= tracked.offered:
+            return None
+        if not self._pins.has_room():
+            self._counted["saves_delayed"] += 1
+            return None
+        wanted = [index for index in range(tracked.offered, done) if index not in tracked.loaded]
+        tracked.offered = done
+        parts, events = [], []
+        for group in self._groups:
+            if where := self._places(group, tables[group.id], wanted):
+                parts.append(self._part(tracked.request, group, tables[group.id], where))
+                events += stored_events(tracked.request, group, where) if self._wants_events else []
+        if not parts:
+            return None
+        job = self._job()
+        self._pins.hold(job, (block for part in parts for block in part.block_ids()), events)
+        return Save(job, parts)
+
+    def _places(self, group: Group, table: list[int], hashed: Iterable[int]) -> list[int]:
+        """Which blocks of the group end with one of these hashed blocks, less those that vLLM does not keep."""
+        ends = (index // group.step for index in hashed if (index + 1) % group.step == 0)
+        return [place for place in ends if place < len(table) and table[place] != _NULL_BLOCK]
+
+    def _part(self, request: Any, group: Group, table: list[int], places: list[int]) -> Part:
+        hashes = [request.block_hashes[(place + 1) * group.step - 1] for place in places]
+        return Part.pack(group.id, hashes, [table[place] for place in places])
+
+    # How requests end
+
+    def finished(self, request: Any, block_ids: tuple[list[int], ...]) -> None:
+        """A request has ended, and still has its blocks: what became full since its last step is saved."""
+        tracked = self._requests.get(request.request_id)
+        if tracked is None or self._fingerprint is None or tracked.loading:
+            return
+        done = self._full_blocks(tracked, request.num_computed_tokens)
+        if self._saves_allowed and request.status.name in _ENDED_WELL:
+            save = self._save(tracked, block_ids, done)
+            self._last_saves += [save] if save else []
+        self._note_session(request, done)
+
+    def _note_session(self, request: Any, blocks: int) -> None:
+        if self._lookup is None or self._fingerprint is None:
+            return
+        try:
+            record = record_of(request, blocks, self._fingerprint.namespace)
+        except ValueError as error:
+            self._counted["notes_refused"] += 1
+            logger.warning("request %s: %s; it was not stored", request.request_id, error)
+            return
+        if record:
+            self._lookup.note(*record)
+
+    # What workers report
+
+    def take_report(self, report: Report) -> None:
+        """Takes in what the workers of one step report."""
+        self._ranks.update(report.ranks)
+        if self._fingerprint is None and len(self._ranks) >= self._workers:
+            self._begin()
+        if self._pins:
+            self._events += self._pins.release(report.saved, report.incomplete)
+        for request_id in report.failed:
+            if tracked := self._requests.get(request_id):
+                self._failed.add(request_id)
+                # What is computed now is worth saving.
+                tracked.loaded = range(0)
+
+    def _begin(self) -> None:
+        """All workers have described their memory: keys are known from here on."""
+        self._fingerprint = fingerprint(self._config, self._groups, self._ranks, self._weights)
+        warn_of_random_hashes(self._config.cache_config.prefix_caching_hash_algo)
+        namespace = self._fingerprint.namespace
+        chains = {
+            (chain_prefix(namespace, group.id, rank.labels[group.id]), group.step, group.window)
+            for rank in self._ranks.values()
+            for group in self._groups
+            if rank.layouts[group.id] is not None
+        }
+        self._lookup = BlockLookup(self._pool, sorted(chains), deadline=self._settings.lookup_deadline)
+        logger.info("KV blocks of this engine are in the pool under %s: %s", namespace, self._fingerprint.ingredients)
+        threading.Thread(target=self._compare, name="tidepool-compare", daemon=True).start()
+
+    def _compare(self) -> None:
+        assert self._fingerprint is not None
+        differences = publish(self._pool, self._config.model_config.model, self._fingerprint)
+        if differences:
+            self._counted["fingerprint_mismatches"] += 1
+            logger.warning(
+                "another engine of a model named like this one keeps KV blocks in the pool that this engine cannot "
+                "use, because they differ: %s",
+                "; ".join(differences),
+            )
+
+    def _describe_again(self) -> None:
+        assert self._lookup is not None
+        assert self._fingerprint is not None
+        if time.monotonic() - self._described > _OFFERED_AGAIN:
+            self._described = time.monotonic()
+            self._lookup.note(*descriptor(self._config.model_config.model, self._fingerprint))
+
+    def take_events(self) -> list[Any]:
+        events, self._events = self._events, []
+        return events
+
+    def stats(self) -> TidepoolStats | None:
+        return self._since.take({**self._counted, **(self._lookup.stats() if self._lookup else {})})
+
+    def is_saving(self) -> bool:
+        return self._pins is not None and not self._pins.is_empty()
+
+    def close(self) -> None:
+        if self._pins:
+            self._pins.release_all()
+        if self._lookup:
+            self._lookup.close()
+        self._pool.close()
+
+    def _job(self) -> int:
+        self._next_job += 1
+        return self._next_job

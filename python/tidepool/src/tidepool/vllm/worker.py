@@ -1,0 +1,147 @@
+"""A worker's side: hands jobs to the threads that move blocks, and reports those that are over."""
+
+import logging
+import weakref
+from typing import Any
+
+import torch
+
+from .. import Pool
+from .._native import BlockTransfers
+from .fingerprint import chain_prefix
+from .groups import Group
+from .layout import lay_out
+from .messages import Part, RankLayout, Report, Step
+from .metrics import Since, TidepoolStats
+from .settings import Settings
+
+logger = logging.getLogger("vllm.tidepool")  # under vLLM's own, so that its settings apply
+
+PackedPart = tuple[int, str, int, bytes, bytes]
+
+
+class WorkerSide:
+    """The connector in a worker's process."""
+
+    def __init__(self, vllm_config: Any, kv_cache_config: Any, groups: list[Group], settings: Settings) -> None:
+        self._kv_cache_config = kv_cache_config
+        self._settings = settings
+        parallel = vllm_config.parallel_config
+        self._rank = parallel.rank % parallel.world_size
+        self._replicas = _replicas(vllm_config, kv_cache_config)
+        tensor_rank = self._rank % parallel.tensor_parallel_size
+        pipeline_rank = self._rank // parallel.tensor_parallel_size
+        self._label = f"p{pipeline_rank}t{tensor_rank // self._replicas}"
+        #: Ranks that hold the same bytes save every n-th block each.
+        self._stripe = (tensor_rank % self._replicas, self._replicas)
+        #: Block numbers are the request's own only where there is one group.
+        self._one_group = len(kv_cache_config.kv_cache_groups) == 1
+        self._pool: Pool = settings.connect()
+        self._transfers: BlockTransfers | None = None
+        self._layouts: list[str | None] = []
+        self._namespace: str | None = None
+        self._loading: dict[int, str] = {}
+        self._report = Report()
+        self._failed_blocks: set[int] = set()
+        self._failed_requests: set[str] = set()
+        self._since = Since()
+
+    def register(self, kv_caches: dict[str, torch.Tensor]) -> None:
+        """Learns where the KV cache lies."""
+        pieces, self._layouts, memory = lay_out(self._kv_cache_config, kv_caches)
+        settings = self._settings
+        self._transfers = BlockTransfers(
+            self._pool,
+            pieces,
+            self._kv_cache_config.num_blocks,
+            memory,
+            load_threads=settings.load_threads,
+            save_threads=settings.save_threads,
+            load_deadline=settings.load_deadline,
+            save_deadline=settings.save_deadline,
+            replicas=settings.replicas,
+        )
+        # Where nobody shuts the engine down: its memory must not go before the threads that move it.
+        weakref.finalize(self, self._transfers.close)
+
+    def begin_loads(self, step: Step) -> None:
+        """Starts what requests wait for."""
+        self._namespace = step.namespace
+        for load in step.loads:
+            self._loading[load.job] = load.request
+            self._moves.load(load.job, self._packed(load.parts))
+
+    def begin_saves(self, step: Step) -> None:
+        """Starts saves of blocks that are computed now."""
+        for save in step.saves:
+            self._moves.save(save.job, self._packed(save.parts), stripe=self._stripe)
+
+    def take_received(self) -> set[str]:
+        """Requests whose loads are over, well or not, since the last call."""
+        received = set()
+        for job, is_load, failed in self._moves.poll() if self._transfers else ():
+            if is_load:
+                request = self._loading.pop(job)
+                received.add(request)
+                if failed:
+                    self._note_failure(request, failed)
+            else:
+                self._report.saved[job] = self._report.saved.get(job, 0) + 1
+                if failed:
+                    self._report.incomplete.add(job)
+        return received
+
+    def _note_failure(self, request: str, failed: list[tuple[int, int]]) -> None:
+        logger.warning("%d blocks of request %s were not loaded, and will be computed", len(failed), request)
+        self._report.failed.add(request)
+        if self._one_group:
+            self._failed_blocks.update(block for _, block in failed)
+        else:
+            self._failed_requests.add(request)
+
+    def take_failed_blocks(self) -> set[int]:
+        failed, self._failed_blocks = self._failed_blocks, set()
+        return failed
+
+    def take_failed_requests(self) -> set[str]:
+        failed, self._failed_requests = self._failed_requests, set()
+        return failed
+
+    def take_report(self) -> Report | None:
+        """What the scheduler's side is told of this step, if anything."""
+        report, self._report = self._report, Report()
+        if self._namespace is None and self._layouts:
+            labels = [self._label] * len(self._layouts)
+            report.ranks[self._rank] = RankLayout(labels, self._layouts)
+        return report if report != Report() else None
+
+    def stats(self) -> TidepoolStats | None:
+        return self._since.take(self._moves.stats()) if self._transfers else None
+
+    def close(self) -> None:
+        """Lets go of the KV cache: nothing touches it any more when this returns."""
+        if self._transfers:
+            self._transfers.close()
+            self._transfers = None
+        self._pool.close()
+
+    @property
+    def _moves(self) -> BlockTransfers:
+        assert self._transfers is not None, "the KV cache was not registered"
+        return self._transfers
+
+    def _packed(self, parts: list[Part]) -> list[PackedPart]:
+        assert self._namespace is not None
+        return [
+            (part.group, chain_prefix(self._namespace, part.group, self._label), part.width, part.hashes, part.blocks)
+            for part in parts
+            if self._layouts[part.group] is not None
+        ]
+
+
+def _replicas(vllm_config: Any, kv_cache_config: Any) -> int:
+    """How many neighbouring tensor-parallel ranks hold the same bytes."""
+    known = getattr(kv_cache_config, "kv_tp_replicas", None)
+    if known is not None:
+        return int(known)
+    return int(vllm_config.parallel_config.tensor_parallel_size) if vllm_config.model_config.use_mla else 1
