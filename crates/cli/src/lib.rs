@@ -55,7 +55,7 @@ pub fn run<T: Into<OsString> + Clone>(args: impl IntoIterator<Item = T>) -> Stat
     match result {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("tidepool: {error}");
+            output::complain(&error.to_string());
             if is_usage(&*error) { Status(2) } else { Status::FAILURE }
         }
     }

@@ -1,4 +1,4 @@
-//! Standard output: for people, or for the machines that read `--json`.
+//! Standard output, for people or for the machines that read `--json`; and standard error.
 //!
 //! A reader that has gone away is no error: it has all it wanted. Every function says whether somebody still reads.
 
@@ -22,4 +22,9 @@ pub fn bytes(bytes: &[u8]) -> io::Result<bool> {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
         Err(error) => Err(error),
     }
+}
+
+/// Says `text`, a line, on standard error. If that cannot be written to, there is nobody left to tell.
+pub fn complain(text: &str) {
+    let _ = writeln!(io::stderr(), "tidepool: {text}");
 }

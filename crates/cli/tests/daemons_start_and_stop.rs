@@ -175,6 +175,74 @@ fn too_little_shared_memory_is_an_error_that_names_the_mount() {
     assert_eq!(entries(dir.path()), Vec::<String>::new());
 }
 
+/// Runs a node under a limit of the shell's, which must keep it from starting; what it says, and what it leaves in its directory.
+fn under(limit: &str, args: &[&str]) -> (String, Option<i32>) {
+    let output = Command::new("sh")
+        .args(["-c", &format!("ulimit {limit} && exec \"$0\" \"$@\""), env!("CARGO_BIN_EXE_tidepool")])
+        .args(args)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    (stderr(&output), output.status.code())
+}
+
+/// A node with hardly any descriptors served one connection, of which a client needs two, and said that it was well; with
+/// fewer still it failed with a bare error and left its socket behind.
+#[test]
+fn too_few_descriptors_are_an_error_that_says_how_many_are_needed() {
+    for limit in ["24", "100"] {
+        let dir = memory_dir();
+        let (says, code) = under(&format!("-n {limit}"), &node_args("one", dir.path(), "127.0.0.1:1"));
+        assert_eq!(code, Some(1), "{says}");
+        assert!(says.contains(&format!("may open {limit} files")) && says.contains("ulimit -n"), "{says}");
+        assert_eq!(entries(dir.path()), Vec::<String>::new());
+    }
+}
+
+/// A limit on the size of files killed the node with a signal, and its files stayed.
+#[test]
+fn a_limit_on_the_size_of_files_is_an_error_that_names_the_field() {
+    let dir = memory_dir();
+    let (says, code) = under("-f 1000", &node_args("one", dir.path(), "127.0.0.1:1"));
+    assert_eq!(code, Some(1), "{says}");
+    assert!(says.contains("node.dir") && says.contains("File too large"), "{says}");
+    assert_eq!(entries(dir.path()), Vec::<String>::new());
+}
+
+#[test]
+fn a_directory_that_cannot_be_is_named_with_its_field() {
+    let dir = memory_dir();
+    let file = dir.path().join("file");
+    std::fs::write(&file, b"").unwrap();
+    let says = refused(&node_args("one", &file, "127.0.0.1:1"));
+    assert!(says.contains("node.dir") && says.contains(file.to_str().unwrap()), "{says}");
+    let says = refused(&node_args("one", std::path::Path::new("/proc/nowhere"), "127.0.0.1:1"));
+    assert!(says.contains("node.dir") && says.contains("/proc/nowhere"), "{says}");
+}
+
+/// A program that could not write to its standard error panicked: commands ended with 101 instead of their own status, and
+/// a daemon's thread that logged was gone.
+#[test]
+fn a_standard_error_that_is_full_changes_nothing() {
+    let full = || std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let dir = memory_dir();
+    let program = |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidepool"));
+        command.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(full());
+        command
+    };
+    let place = ["--catalogs", "127.0.0.1:1", "--dir", dir.path().to_str().unwrap()];
+    assert_eq!(program(&[&["get", "k"], &place[..]].concat()).status().unwrap().code(), Some(3));
+    assert_eq!(program(&[&["ls"], &place[..]].concat()).status().unwrap().code(), Some(1));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidepool"));
+    command.stderr(full());
+    // It warns of its catalog at once.
+    let node = Daemon::start_with(&node_args("one", dir.path(), "127.0.0.1:1"), command);
+    let put = common::with_input(&[&["put", "k"], &place[..]].concat(), b"x");
+    assert_eq!(put.status.code(), Some(0), "{}", stderr(&put));
+    assert_eq!(node.stop().code(), Some(0));
+}
+
 #[test]
 fn a_second_node_of_the_same_name_is_refused_and_the_first_goes_on() {
     let dir = memory_dir();

@@ -39,6 +39,16 @@ pub enum StartError {
         /// What the kernel said.
         source: io::Error,
     },
+    /// The process may open too few files to serve anybody.
+    #[error(
+        "the process may open {limit} files, and a node needs at least {needed}: raise its limit (ulimit -n, LimitNOFILE=)"
+    )]
+    Descriptors {
+        /// Files that it may open.
+        limit: u64,
+        /// Files that it should be able to.
+        needed: u64,
+    },
     /// The catalogs' addresses make no sense, or no thread could be had.
     #[error("{0}")]
     Announce(String),
@@ -117,7 +127,7 @@ impl Node {
     /// nothing behind.
     pub fn start_while(mut config: NodeConfig, go_on: &dyn Fn() -> bool) -> Result<Self, StartError> {
         let wanted_connections = config.max_connections;
-        config.max_connections = descriptors::affordable(wanted_connections);
+        config.max_connections = descriptors::affordable(wanted_connections)?;
         let problem = descriptors::problem(config.max_connections, wanted_connections);
         problem.iter().for_each(|problem| tracing::warn!("{problem}"));
         let epoch = Epoch(random());

@@ -41,7 +41,24 @@ struct Held {
     view_bytes: u64,
     late: Vec<Reservation>,
     late_bytes: u64,
+    /// Bytes of reservations that the process writes to through its mapping, and whose connections are open.
+    open_bytes: u64,
     connections: u32,
+    /// The process has ended and everything was let go: whatever comes now is let go at once.
+    over: bool,
+}
+
+/// Bytes that a process may write to through its mapping: they are late, and out of use, once it loses its socket. Counted
+/// until dropped.
+pub(crate) struct Charge {
+    process: Arc<Process>,
+    bytes: u64,
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.process.held.lock().open_bytes -= self.bytes;
+    }
 }
 
 impl Processes {
@@ -110,15 +127,25 @@ impl Process {
         matches!(rustix::event::poll(&mut fds, Some(&now)), Ok(1..))
     }
 
-    /// Bytes in late reservations.
-    pub(crate) fn late_bytes(&self) -> u64 {
-        self.held.lock().late_bytes
+    /// Counts `bytes` more that the process may write to. `None` if late ones would pass `most_late`, or late and open ones
+    /// together `most`; the first of all may have any length.
+    pub(crate) fn charge(self: &Arc<Self>, bytes: u64, most_late: u64, most: u64) -> Option<Charge> {
+        let mut held = self.held.lock();
+        let fits = |counted: u64, most: u64| counted == 0 || counted + bytes <= most;
+        if !fits(held.late_bytes, most_late) || !fits(held.late_bytes + held.open_bytes, most) {
+            return None;
+        }
+        held.open_bytes += bytes;
+        Some(Charge { process: Arc::clone(self), bytes })
     }
 
     /// Keeps a view for the process; gives the hold back when that would pass `limit`.
     pub(crate) fn add_view(&self, hold: Hold, limit: u64) -> Result<SlotName, Hold> {
         let mut held = self.held.lock();
         let (name, bytes) = (hold.name(), hold.bytes().len() as u64);
+        if held.over {
+            return Err(hold);
+        }
         if let Some((_, count)) = held.views.get_mut(&name) {
             *count += 1;
         } else if held.view_bytes + bytes > limit {
@@ -149,10 +176,11 @@ impl Process {
 
     /// Keeps a reservation that the process may still be writing to.
     pub(crate) fn quarantine(&self, reservation: Reservation) {
-        if self.has_ended() {
+        let mut held = self.held.lock();
+        // Asked under the lock: whoever lets go of everything meanwhile would not find this one.
+        if held.over || self.has_ended() {
             return; // and the reservation with it
         }
-        let mut held = self.held.lock();
         held.late_bytes += reservation.len();
         add(&self.counters.late_reservations, 1);
         add(&self.counters.late_bytes, reservation.len());
@@ -173,8 +201,8 @@ impl Process {
     fn let_go_of_everything(&self) {
         let held = {
             let mut held = self.held.lock();
-            let connections = held.connections;
-            std::mem::replace(&mut *held, Held { connections, ..Held::default() })
+            let Held { connections, open_bytes, .. } = *held;
+            std::mem::replace(&mut *held, Held { connections, open_bytes, over: true, ..Held::default() })
         };
         let Held { views, view_bytes, late, late_bytes, .. } = held;
         let (view_count, late_count) = (views.values().map(|(_, count)| count).sum::<u32>(), late.len() as u64);
@@ -219,6 +247,67 @@ pub(crate) fn add(counter: &AtomicU64, by: u64) {
     counter.fetch_add(by, Ordering::Relaxed);
 }
 
+/// The same for numbers that clients tell: a counter never goes back, whatever they say.
+pub(crate) fn add_at_most(counter: &AtomicU64, by: u64) {
+    let _ = counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |value| Some(value.saturating_add(by)));
+}
+
 pub(crate) fn sub(counter: &AtomicU64, by: u64) {
     counter.fetch_sub(by, Ordering::Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixStream;
+    use std::time::Duration;
+    use tidepool_store::{Pool, PoolConfig};
+    use tidepool_types::{BlockId, ByteSize, Deadline, Epoch, Key, NodeName, TenantSecret};
+
+    fn reservation(pool: &Arc<Pool>) -> Reservation {
+        let key = Key::new(b"k").unwrap();
+        let (id, soon) = (BlockId::derive(&TenantSecret::DEFAULT, key), Deadline::after(Duration::from_secs(10)));
+        pool.reserve(key, id, 1000, ClientId(1), soon, &|| true).unwrap()
+    }
+
+    /// A process that ended between the question whether it had and the answer was counted in the gauges for ever: what it
+    /// held had been let go of just before one more was added. Now the question is asked where both take turns.
+    #[test]
+    fn what_comes_after_the_end_of_a_process_is_let_go_and_not_counted() {
+        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+        let pool = Pool::create(&PoolConfig {
+            dir: dir.path().to_owned(),
+            name: NodeName::new("n").unwrap(),
+            epoch: Epoch(1),
+            capacity: ByteSize(1 << 20),
+            smallest_expected_block: ByteSize(4096),
+        })
+        .unwrap();
+        let counters = Arc::new(Counters::default());
+        let processes = Processes::new(Arc::clone(&counters));
+        let (socket, _other) = UnixStream::pair().unwrap();
+        let process = processes.at(&socket, ClientId(1)).unwrap();
+        process.quarantine(reservation(&pool));
+        assert_eq!(counters.late_bytes.load(Ordering::Relaxed), 1000);
+        process.let_go_of_everything();
+        process.quarantine(reservation(&pool));
+        assert_eq!(counters.late_bytes.load(Ordering::Relaxed), 0);
+        assert_eq!(counters.late_reservations.load(Ordering::Relaxed), 0);
+        assert_eq!(pool.stats().reserved, 0);
+    }
+
+    #[test]
+    fn what_a_process_may_write_to_is_bounded_late_or_not() {
+        let processes = Processes::new(Arc::default());
+        let (socket, _other) = UnixStream::pair().unwrap();
+        let process = processes.at(&socket, ClientId(1)).unwrap();
+        let first = process.charge(70, 10, 50);
+        assert!(first.is_some(), "the first may have any length");
+        assert!(process.charge(1, 10, 50).is_none());
+        drop(first);
+        let held: Vec<_> = (0..5).map(|_| process.charge(10, 10, 50).unwrap()).collect();
+        assert!(process.charge(1, 10, 50).is_none(), "five times ten are open");
+        drop(held);
+        assert!(process.charge(50, 10, 50).is_some());
+    }
 }

@@ -3,6 +3,7 @@
 //! A reservation belongs to the connection that asked for it, but its bytes may come through other connections of the same
 //! client. Whoever receives bytes into one keeps it alive meanwhile, and a seal waits until nobody does.
 
+use crate::process::Charge;
 use parking_lot::{Condvar, Mutex};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,8 +15,8 @@ use tidepool_wire::message::SlotName;
 pub(crate) struct Open {
     pub(crate) reservation: Reservation,
     pub(crate) client: ClientId,
-    /// Whether its writer copies through the mapped slab.
-    pub(crate) mapped: bool,
+    /// Present if its writer copies through the mapped slab.
+    mapped: Option<Charge>,
     /// What is known of the chunks that came through a socket.
     received: Mutex<Vec<Chunk>>,
 }
@@ -34,9 +35,14 @@ enum Chunk {
 }
 
 impl Open {
-    pub(crate) fn new(reservation: Reservation, client: ClientId, mapped: bool) -> Self {
-        let chunks = if mapped { 0 } else { chunk_count(reservation.len()) as usize };
+    pub(crate) fn new(reservation: Reservation, client: ClientId, mapped: Option<Charge>) -> Self {
+        let chunks = if mapped.is_some() { 0 } else { chunk_count(reservation.len()) as usize };
         Self { reservation, client, mapped, received: Mutex::new(vec![Chunk::Untouched; chunks]) }
+    }
+
+    /// Whether its writer copies through the mapped slab.
+    pub(crate) fn is_mapped(&self) -> bool {
+        self.mapped.is_some()
     }
 
     /// The block's id.
@@ -74,7 +80,7 @@ impl Open {
 
     /// Whether what lies in the slab is what the writer summed. What a mapped writer copied is its own responsibility.
     pub(crate) fn matches(&self, checksums: &[u32]) -> bool {
-        if self.mapped {
+        if self.is_mapped() {
             return true;
         }
         let received = self.received.lock();

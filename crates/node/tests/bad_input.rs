@@ -10,7 +10,7 @@ use tidepool_node::{Node, NodeConfig};
 use tidepool_transfer::conn::{ConnError, Connection};
 use tidepool_types::{ClientId, Generation};
 use tidepool_wire::frame::{HEADER_LEN, encode_request};
-use tidepool_wire::message::{Hello, Reason, Request, Reserve, ReserveItem, SlotName, Write};
+use tidepool_wire::message::{Hello, Reason, Request, Reserve, ReserveItem, SlotName, Touch, Write};
 
 /// Sends raw bytes and returns what comes back until the node closes.
 fn raw(address: std::net::SocketAddr, bytes: &[u8]) -> Vec<u8> {
@@ -79,6 +79,32 @@ fn impossible_requests_are_refused_and_the_connection_lives() {
     assert_eq!(refusal(client.call(&Request::View(vec![])).unwrap_err()).reason, Reason::NotHere);
     client.put(b"k", &payload);
     assert!(client.holds(b"k"));
+}
+
+/// A report of uses with large numbers, from anybody, turned counters over: they went back, and every rate computed from
+/// them was nonsense. Now nobody but a reader of the memory is believed, no more than is plausible, and no counter turns over.
+#[test]
+fn reports_of_uses_never_turn_a_counter_back() {
+    let node = start("touch");
+    let names = ["tidepool_node_hits_total{transport=\"shm\"}", "tidepool_node_foreign_hits_total"];
+    let (hits, most) = (u64::MAX, u64::MAX);
+    let touch = Touch { slots: Vec::new(), hits, foreign_hits: most, bytes: most, lost_races: most };
+    let report = |mut client: common::Client| {
+        assert!(client.connection.send_one_way(&Request::Touch(touch.clone())).unwrap());
+        // Answered after the report is in.
+        client.call(&Request::Stat).unwrap();
+        names.map(|name| node.metric(name))
+    };
+    assert_eq!(report(node.tcp(1)), [0, 0], "whoever has no memory mapped has read nothing in it");
+    let mut before = [0, 0];
+    for _ in 0..3 {
+        let now = report(node.unix(1));
+        assert!(
+            now.iter().zip(before).all(|(now, before)| *now > before && *now < 1 << 40),
+            "{now:?} after {before:?}"
+        );
+        before = now;
+    }
 }
 
 #[test]

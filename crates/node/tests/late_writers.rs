@@ -175,6 +175,25 @@ fn quarantine_is_bounded_and_past_it_puts_go_through_the_socket() {
     assert_eq!(writer.ask("reserve"), "use socket");
 }
 
+/// Only reservations that were late already counted: a client could open as many as it liked and lose its socket, and all of
+/// them, the whole pool if need be, were in quarantine at once. Now those that are open count too.
+#[test]
+fn what_becomes_late_all_at_once_is_bounded() {
+    let node = start_with("at-once", |config| config.quarantine_limit.0 = 1 << 20);
+    let bound = node.metric("tidepool_node_capacity_bytes") / 4;
+    let mut writer = node.unix(1);
+    let outcomes: Vec<ReserveOutcome> = (0..16u32).map(|n| writer.reserve(&n.to_le_bytes(), 1 << 20)).collect();
+    let mapped = outcomes.iter().filter(|outcome| matches!(outcome, ReserveOutcome::Taken { .. })).count() as u64;
+    assert_eq!(mapped, bound >> 20, "a quarter of the pool: {outcomes:?}");
+    assert!(outcomes[mapped as usize..].iter().all(|outcome| *outcome == ReserveOutcome::UseSocket));
+    drop(writer);
+    eventually("they are late", || node.metric("tidepool_node_quarantined_reservations") == mapped);
+    assert!(node.metric("tidepool_node_quarantined_bytes") <= bound);
+    // Those that were sealed or given up count no more.
+    let mut other = node.unix(2);
+    (0..8u32).for_each(|n| other.put(&[&b"put"[..], &n.to_le_bytes()].concat(), &content(b"put", 1 << 20)));
+}
+
 #[test]
 fn a_killed_viewer_lets_its_views_go() {
     let node = start("viewer");

@@ -48,6 +48,39 @@ fn a_view_whose_reply_was_never_read_is_let_go() {
     }
 }
 
+/// A client that had asked on before it closed its connection left the views of the reply before pinned for as long as it
+/// lived: each request made the node forget what the last reply had named. Now the node answers on only once they are read.
+#[test]
+fn a_view_is_let_go_though_its_client_had_asked_on() {
+    let node = start("pipelined");
+    let mut writer = node.unix(1);
+    writer.put(b"k", &content(b"k", 5000));
+    for round in 0..20 {
+        let mut viewer = node.unix(2);
+        for _ in 0..3 {
+            ask(&mut viewer, &Request::View(vec![id(b"k")]));
+            ask(&mut viewer, &Request::Confirm(vec![id(b"k")]));
+        }
+        if round % 2 == 0 {
+            eventually("the block is pinned", || node.metric("tidepool_node_views") == 1);
+        }
+        drop(viewer);
+        eventually("the connection ends", || node.metric("tidepool_node_connections") == 1);
+        eventually("the views are let go", || node.metric("tidepool_node_views") == 0);
+    }
+    // Whoever asks on and then reads has its views, and may let go of them and hang up in one breath.
+    let mut viewer = node.unix(2);
+    ask(&mut viewer, &Request::View(vec![id(b"k")]));
+    ask(&mut viewer, &Request::Confirm(vec![id(b"k")]));
+    let (_, Reply::Views(views)) = viewer.connection.recv(soon()).unwrap() else { panic!("not views") };
+    let [ViewOutcome::Pinned { slot, .. }] = views[..] else { panic!("{views:?}") };
+    assert!(matches!(viewer.connection.recv(soon()).unwrap(), (_, Reply::Found(_))));
+    assert_eq!(node.metric("tidepool_node_views"), 1);
+    assert!(viewer.connection.send_one_way(&Request::Unview(vec![slot])).unwrap());
+    drop(viewer);
+    eventually("the view is let go", || node.metric("tidepool_node_views") == 0);
+}
+
 #[test]
 fn a_view_whose_reply_was_read_outlives_its_connection() {
     let node = start("read");

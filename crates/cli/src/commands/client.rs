@@ -6,6 +6,7 @@ use crate::{
     config::{self, ClientConfig, ClientOptions, Layer, LogOptions, Verify},
     keys,
     logs::Logs,
+    output,
 };
 use clap::Args;
 use std::{collections::BTreeSet, error::Error, ffi::OsStr, path::PathBuf};
@@ -85,7 +86,7 @@ pub(super) fn outcome_without(unanswered: &BTreeSet<NodeName>, nodes: &[PoolNode
     // Nobody has said which other hosts there are.
     let alone = nodes.iter().all(|node| node.state.is_none());
     if alone {
-        eprintln!("tidepool: no catalog answered, and nodes on other hosts could not be asked: {what}");
+        output::complain(&format!("no catalog answered, and nodes on other hosts could not be asked: {what}"));
     }
     let name = |name: &NodeName| match nodes.iter().find(|node| node.name == *name) {
         Some(node) if node.state == Some(NodeState::Dead) => format!("{name} (dead)"),
@@ -93,7 +94,7 @@ pub(super) fn outcome_without(unanswered: &BTreeSet<NodeName>, nodes: &[PoolNode
     };
     if !unanswered.is_empty() {
         let names: Vec<String> = unanswered.iter().map(name).collect();
-        eprintln!("tidepool: could not ask {}: {what}", names.join(", "));
+        output::complain(&format!("could not ask {}: {what}", names.join(", ")));
     }
     (alone || !unanswered.is_empty()).then_some(Status(PARTIAL))
 }

@@ -48,7 +48,7 @@ pub(super) fn run(args: &GetArgs) -> Outcome {
         return Ok(Status::SUCCESS);
     }
     let key = args.client.show(&key);
-    eprintln!("tidepool: {key}: not found{} ({})", why(&session.client), session.place);
+    output::complain(&format!("{key}: not found{} ({})", why(&session.client), session.place));
     Ok(Status(NOT_FOUND))
 }
 

@@ -71,7 +71,7 @@ fn warn_unless_known(session: &Session, name: &NodeName) {
     }
     let known: Vec<String> = nodes.iter().map(|node| format!("{} ({})", node.name, state(node))).collect();
     let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-    eprintln!("tidepool: --prefer {name}: no such node is alive; known are: {known}");
+    output::complain(&format!("--prefer {name}: no such node is alive; known are: {known}"));
 }
 
 fn read(file: Option<&Path>) -> Result<Vec<u8>, Box<dyn Error>> {

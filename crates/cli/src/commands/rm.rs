@@ -10,7 +10,7 @@ use std::{
     collections::BTreeSet,
     error::Error,
     ffi::OsString,
-    io::{self, BufRead as _, IsTerminal as _},
+    io::{self, BufRead as _, IsTerminal as _, Write as _},
 };
 use tidepool_client::{NodeName, PoolNode, Removals};
 
@@ -68,7 +68,7 @@ fn is_confirmed() -> Result<bool, Box<dyn Error>> {
     if !io::stdin().is_terminal() {
         return Err("--all removes every block of the pool: give --yes if that is meant".into());
     }
-    eprint!("Remove every block of the pool? [y/N] ");
+    let _ = write!(io::stderr(), "Remove every block of the pool? [y/N] ");
     let mut answer = String::new();
     io::stdin().lock().read_line(&mut answer)?;
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
@@ -81,7 +81,7 @@ fn remove_keys(args: &RmArgs, session: &Session, nodes: &[PoolNode], keys: &[Vec
         removed += u64::from(removal.removed);
         if !removal.removed {
             let where_asked = if removal.unanswered.is_empty() { "" } else { " where it could be looked for" };
-            eprintln!("tidepool: {}: not found{where_asked}", args.client.show(key));
+            output::complain(&format!("{}: not found{where_asked}", args.client.show(key)));
         }
         let mut object = json!({ "removed": removal.removed, "unanswered": names(&removal.unanswered) });
         unanswered.extend(removal.unanswered);

@@ -74,7 +74,9 @@ fn pool(args: &StatArgs, session: &Session) -> Outcome {
     for node in &nodes {
         if let Some(rival) = &node.rival {
             let name = &node.name;
-            eprintln!("tidepool: two live nodes are called {name}: the catalogs refuse the one at {rival}: rename one");
+            output::complain(&format!(
+                "two live nodes are called {name}: the catalogs refuse the one at {rival}: rename one"
+            ));
         }
     }
     Ok(Status::SUCCESS)
@@ -100,7 +102,7 @@ fn node(args: &StatArgs, session: &Session, name: &NodeName) -> Outcome {
         Ok(numbers) => numbers,
         // It may well be there: nobody who would know could be asked.
         Err(error @ NodeError::NoCatalog(_)) => {
-            eprintln!("tidepool: {error} ({})", session.place);
+            output::complain(&format!("{error} ({})", session.place));
             return Ok(Status(PARTIAL));
         }
         Err(error) => return Err(format!("{error} ({})", session.place).into()),
@@ -141,14 +143,14 @@ fn block(args: &StatArgs, session: &Session, key: &[u8]) -> Outcome {
     let sure = catalog_answered && unanswered.is_empty();
     if copies.is_empty() {
         let where_asked = if sure { "" } else { " where it could be looked for" };
-        eprintln!("tidepool: {}: not found{where_asked} ({})", args.client.show(key), session.place);
+        output::complain(&format!("{}: not found{where_asked} ({})", args.client.show(key), session.place));
     }
     if !catalog_answered {
-        eprintln!("tidepool: no catalog answered: copies on other hosts are missing here");
+        output::complain("no catalog answered: copies on other hosts are missing here");
     }
     if !unanswered.is_empty() {
         let names: Vec<&str> = unanswered.iter().map(NodeName::as_str).collect();
-        eprintln!("tidepool: could not ask {}: copies there are missing here", names.join(", "));
+        output::complain(&format!("could not ask {}: copies there are missing here", names.join(", ")));
     }
     Ok(match copies.is_empty() {
         _ if !sure => Status(PARTIAL),

@@ -61,6 +61,10 @@ pub(super) fn explain_node(error: &tidepool_node::StartError) -> String {
         StartError::Listen { .. } | StartError::Memory(OpenError::TooLittleMemory { .. } | OpenError::Shape { .. }) => {
             format!("node.{error}")
         }
-        StartError::Memory(_) | StartError::Announce(_) | StartError::Thread(_) => error.to_string(),
+        // The directory cannot be had, or not in the way that a node needs it.
+        StartError::Memory(OpenError::Io { .. } | OpenError::NoInodes { .. }) => format!("node.dir: {error}"),
+        StartError::Memory(_) | StartError::Descriptors { .. } | StartError::Announce(_) | StartError::Thread(_) => {
+            error.to_string()
+        }
     }
 }

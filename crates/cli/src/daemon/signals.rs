@@ -19,6 +19,9 @@ use std::{
     },
 };
 
+/// Sent to a process whose file would grow past its limit; signal-hook has no name for it.
+const SIGXFSZ: i32 = 25;
+
 /// The signals that end a daemon, caught from [`Signals::catch`] on.
 pub struct Signals {
     signals: Iterator,
@@ -34,6 +37,8 @@ impl Signals {
             flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&ending))?;
             flag::register(signal, Arc::clone(&ending))?;
         }
+        // A file that may not grow (ulimit -f) is an error for whoever wanted it, not the end of the process.
+        flag::register(SIGXFSZ, Arc::default())?;
         let signals = Iterator::new([SIGTERM, SIGINT])?;
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         if !is_ignored(&status, SIGHUP) {

@@ -75,9 +75,10 @@ fn subscriber<W>(config: &LogConfig, limit: Limit, writer: W) -> impl tracing::S
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
+    // What cannot be written is lost: saying so, to the same place, would be a panic.
     let lines: Box<dyn Layer<_> + Send + Sync> = match config.format {
-        Format::Text => fmt::layer().with_writer(writer).boxed(),
-        Format::Json => fmt::layer().json().flatten_event(true).with_writer(writer).boxed(),
+        Format::Text => fmt::layer().with_writer(writer).log_internal_errors(false).boxed(),
+        Format::Json => fmt::layer().json().flatten_event(true).with_writer(writer).log_internal_errors(false).boxed(),
     };
     // The libraries below say much at lower levels that only their authors need.
     let level = filter(config.level);

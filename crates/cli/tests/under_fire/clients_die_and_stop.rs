@@ -22,7 +22,8 @@ const WAYS: [(Role, Option<usize>); 4] =
 
 fn start(cluster: &Cluster, number: u64, seed: u64, (role, node): (Role, Option<usize>), seconds: u64) -> Child {
     let dir = node.map(|node| cluster.dir(node).to_owned());
-    worker::start(&Work { number, seed, role, seconds, stopped_for: PAST_EVERY_LIMIT }, &cluster.addresses, dir)
+    let work = Work { number, seed, role, seconds, stopped_for: PAST_EVERY_LIMIT, calm: false };
+    worker::start(&work, &cluster.addresses, dir)
 }
 
 fn signal(child: &Child, signal: Signal) {

@@ -2,8 +2,11 @@
 
 use super::cluster::{Cluster, client, content, eventually};
 use rustix::process::Signal;
+use std::io::Read as _;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use tidepool_client::{Client, NodeName, PutOptions};
+use tidepool_client::{Client, ClientId, NodeName, PutOptions};
 
 fn put(client: &Client, key: &str) {
     put_with(client, key, &PutOptions::default());
@@ -25,19 +28,109 @@ fn hit(client: &Client, key: &str) -> bool {
     })
 }
 
+/// In the place of a dead node: takes connections, says nothing, and remembers who called.
+struct Knocks {
+    address: SocketAddr,
+    callers: Arc<Mutex<Vec<u64>>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Knocks {
+    fn at(address: &str) -> Self {
+        let listener = TcpListener::bind(address).expect("the address of a dead node is free");
+        let callers = Arc::new(Mutex::new(Vec::new()));
+        let remember = Arc::clone(&callers);
+        let thread = std::thread::spawn(move || {
+            let mut open = Vec::new();
+            for mut caller in listener.incoming().flatten() {
+                // A hello: the header of 32 bytes, then who it is. Whoever is not a client ends this.
+                let mut hello = [0; 40];
+                if caller.read_exact(&mut hello).is_err() {
+                    return;
+                }
+                remember.lock().unwrap().push(u64::from_le_bytes(hello[32..].try_into().unwrap()));
+                open.push(caller);
+            }
+        });
+        Self { address: address.parse().expect("an address"), callers, thread: Some(thread) }
+    }
+
+    fn heard(&self, client: ClientId) -> bool {
+        self.callers.lock().unwrap().contains(&client.0)
+    }
+}
+
+impl Drop for Knocks {
+    fn drop(&mut self) {
+        drop(TcpStream::connect(self.address));
+        let _ = self.thread.take().map(std::thread::JoinHandle::join);
+    }
+}
+
+/// How long puts and hits take, as the median of several rounds: each block is put, looked up through the catalogs, and read
+/// over the network.
+fn pace(writer: &Client, reader: &Client, what: &str) -> Duration {
+    let round = |round: usize| {
+        let keys: Vec<String> = (0..40).map(|n| format!("{what}-{round}-{n}")).collect();
+        let blocks: Vec<Vec<u8>> = keys.iter().map(|key| key.repeat(20).into_bytes()).collect();
+        let started = Instant::now();
+        for (key, block) in keys.iter().zip(&blocks) {
+            writer.put(key, block, &PutOptions::default()).unwrap();
+            assert_eq!(reader.get(key).unwrap().as_ref(), Some(block), "{key}");
+        }
+        started.elapsed()
+    };
+    let mut rounds: Vec<Duration> = (0..9).map(round).collect();
+    rounds.sort();
+    rounds[rounds.len() / 2]
+}
+
+/// Nobody measured this: a client that asked the dead catalog first each time, or a node that waited for it each time, would
+/// have been many times slower and not been noticed.
+#[test]
+fn puts_and_hits_go_on_at_full_speed_through_the_other_catalog() {
+    let mut cluster = Cluster::start(2, "64MiB");
+    let (writer, reader) = (cluster.client(Some(0)), cluster.client(None));
+    let both = pace(&writer, &reader, "both");
+    let once = |what: &str| {
+        // What the loss costs, it costs once.
+        put(&writer, what);
+        assert!(hit(&reader, what));
+    };
+    cluster.catalogs[0].as_ref().unwrap().signal(Signal::STOP);
+    once("stopped");
+    let stopped = pace(&writer, &reader, "one-stopped");
+    cluster.catalogs[0].take().unwrap().kill();
+    once("killed");
+    let killed = pace(&writer, &reader, "one-killed");
+    println!(
+        "forty puts and hits: {both:?} with both catalogs, {stopped:?} with one stopped, {killed:?} with one killed"
+    );
+    for one in [stopped, killed] {
+        assert!(one < 3 * both + Duration::from_millis(20), "{one:?} with one catalog, {both:?} with both");
+    }
+}
+
+/// Whether the reader's catalog knows of the block. It may say no only while it is not complete: on a busy machine a catalog
+/// that did not acknowledge in time is healthy no more, and says so.
+fn is_known(reader: &Client, key: &str) -> bool {
+    let matches = reader.match_prefix(&[[key]]).unwrap();
+    assert!(matches.shortest == 1 || !matches.complete, "{key}: a complete no to an answered put");
+    matches.shortest == 1
+}
+
 #[test]
 fn an_answered_put_is_found_through_each_healthy_catalog() {
     let cluster = Cluster::start(2, "16MiB");
     let writer = cluster.client(Some(0));
     let readers: Vec<Client> = cluster.addresses.iter().map(|one| client(std::slice::from_ref(one), None)).collect();
+    let mut found = 0;
     for n in 0..200 {
         let key = format!("announced-{n}");
         put(&writer, &key);
-        for reader in &readers {
-            assert_eq!(reader.exists(&[&key]).unwrap(), [true], "{key}");
-            assert!(hit(reader, &key));
-        }
+        found += readers.iter().filter(|reader| is_known(reader, &key) && hit(reader, &key)).count();
     }
+    assert!(found > 300, "{found} of 400 were found at once: catalogs are healthy most of the time");
 }
 
 #[test]
@@ -51,11 +144,13 @@ fn a_put_that_finds_its_block_held_is_announced_too() {
                 let writer = cluster.client(Some(0));
                 let readers = cluster.addresses.iter().map(|one| client(std::slice::from_ref(one), None));
                 let readers: Vec<Client> = readers.collect();
+                let mut found = 0;
                 for n in 0..150 {
                     let key = format!("raced-{n}");
                     put(&writer, &key);
-                    readers.iter().for_each(|reader| assert_eq!(reader.exists(&[&key]).unwrap(), [true], "{key}"));
+                    found += readers.iter().filter(|reader| is_known(reader, &key)).count();
                 }
+                assert!(found > 200, "{found} of 300 were found at once");
             });
         }
     });
@@ -109,15 +204,22 @@ fn a_killed_node_is_no_longer_chosen_within_two_seconds_and_replicas_serve() {
     for key in &keys {
         assert_eq!(writer.put(key, &content(key.as_bytes()), &options).unwrap().replicas, 2, "{key}");
     }
-    cluster.nodes[1].take().unwrap().kill();
+    let killed = cluster.nodes[1].take().unwrap();
+    let address = killed.ready["node"]["data-listen"].as_str().unwrap().to_owned();
+    killed.kill();
+    let knocks = Knocks::at(&address);
     assert!(keys.iter().all(|key| hit(&writer, key)), "every block has a replica that lives");
     std::thread::sleep(Duration::from_secs(2));
+    // One that knows only what the catalogs say: had they still named the dead node, it would have called there.
+    let newcomer = cluster.client(None);
     for n in 0..60 {
-        let started = Instant::now();
         put(&writer, &format!("survivor-{n}"));
-        let took = started.elapsed();
-        assert!(took < Duration::from_secs(1), "put {n} took {took:?}: the dead node was chosen");
+        put(&newcomer, &format!("newcomer-{n}"));
     }
+    assert!(keys.iter().all(|key| hit(&newcomer, key)));
+    assert!(!knocks.heard(newcomer.id()), "the dead node was chosen");
+    assert_eq!(newcomer.stats().nodes_down, 0);
+    drop(knocks);
     // Restarted, it is a new incarnation with nothing in it, and serves again.
     cluster.nodes[1] = Some(cluster.start_node(1));
     cluster.wait_until_known(3);

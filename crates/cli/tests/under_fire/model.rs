@@ -10,13 +10,13 @@ use std::time::Duration;
 const SECONDS: u64 = 12;
 
 /// Lets four workers loose: two on hosts with a node, one over TCP only, one on a host with a node as well.
-fn workers(cluster: &Cluster, seed: u64, seconds: u64) -> Vec<std::process::Child> {
+fn workers(cluster: &Cluster, seed: u64, calm: bool) -> Vec<std::process::Child> {
     let dir = |node: usize| Some(cluster.dir(node).to_owned());
     [dir(0), dir(1), None, dir(2)]
         .into_iter()
         .zip(0..)
         .map(|(dir, number)| {
-            let work = Work { number, seed, role: Role::All, seconds, stopped_for: Duration::ZERO };
+            let work = Work { number, seed, role: Role::All, seconds: SECONDS, stopped_for: Duration::ZERO, calm };
             worker::start(&work, &cluster.addresses, dir)
         })
         .collect()
@@ -33,7 +33,7 @@ fn any_answer_is_right_or_a_miss_under_eviction_and_faults() {
     let seed = seed();
     // Far less than the keys' content: eviction all the time.
     let cluster = Cluster::start(3, "8MiB");
-    all_succeed(workers(&cluster, seed, SECONDS));
+    all_succeed(workers(&cluster, seed, true));
     let evicted: u64 = (0..3).map(|node| cluster.metric(node, "tidepool_node_evictions_total")).sum();
     assert!(evicted > 100, "there was pressure: {evicted}");
     nothing_is_kept(&cluster);
@@ -44,7 +44,7 @@ fn any_answer_is_right_or_a_miss_under_eviction_and_faults() {
 fn any_answer_is_right_or_a_miss_while_processes_die_stop_and_return() {
     let seed = seed();
     let mut cluster = Cluster::start(3, "8MiB");
-    let workers = workers(&cluster, seed, SECONDS);
+    let workers = workers(&cluster, seed, false);
     let pause = || std::thread::sleep(Duration::from_millis(700));
     for round in 0..4 {
         pause();

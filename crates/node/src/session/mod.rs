@@ -22,6 +22,8 @@ const HELLO_BUDGET: Duration = Duration::from_secs(5);
 const FRAME_BUDGET: Duration = Duration::from_secs(30);
 /// How long one answer may take to leave.
 const SEND_BUDGET: Duration = Duration::from_secs(30);
+/// How often a client that asks on before it has read is looked at.
+const READING_STEP: Duration = Duration::from_millis(1);
 /// A connection may be idle for as long as it likes; the wait is in steps.
 const IDLE_STEP: Duration = Duration::from_secs(3600);
 
@@ -128,7 +130,7 @@ impl<'a> Session<'a> {
 
     fn handle(&mut self, incoming: Incoming<Request>) -> Result<(), ConnError> {
         let Incoming { number, message, payload_len } = incoming;
-        self.named.clear();
+        self.await_reading()?;
         let started = Instant::now();
         let answer = match message {
             Ok(request) => self.dispatch(number, request, payload_len)?,
@@ -158,6 +160,26 @@ impl<'a> Session<'a> {
             Answer::None => {}
             Answer::Refuse(reason, message) => self.connection.refuse(number, reason, message, until)?,
         }
+        Ok(())
+    }
+
+    /// Waits until the client has read the views that the latest reply named. While that is the last thing it was sent, its
+    /// end without reading says exactly that these views are nobody's; behind further replies it would say nothing.
+    fn await_reading(&mut self) -> Result<(), ConnError> {
+        if self.named.is_empty() {
+            return Ok(());
+        }
+        let (socket, until) = (self.connection.socket(), Deadline::after(SEND_BUDGET));
+        while socket.has_unread() && !socket.has_hung_up() {
+            if until.has_passed() || self.shared.stop.wait(READING_STEP) {
+                socket.close();
+                return Err(ConnError::TimedOut);
+            }
+        }
+        if socket.has_hung_up() && socket.was_left_unread(&ConnError::Closed) {
+            return Err(std::io::Error::from(std::io::ErrorKind::ConnectionReset).into());
+        }
+        self.named.clear();
         Ok(())
     }
 
@@ -198,7 +220,7 @@ impl<'a> Session<'a> {
         for name in std::mem::take(&mut self.mine) {
             let taken = self.shared.reservations.take(name, self.client, Deadline::after(FRAME_BUDGET));
             if let (Some(open), Some(process)) = (taken, &self.process)
-                && open.mapped
+                && open.is_mapped()
             {
                 process.quarantine(open.reservation);
             }

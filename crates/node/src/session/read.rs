@@ -4,7 +4,7 @@ use super::{Answer, SEND_BUDGET, Session};
 use crate::counters::Counters;
 use crate::leases::NodeLeases;
 use crate::node::Shared;
-use crate::process::add;
+use crate::process::{add, add_at_most};
 use rustix::fd::AsFd as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,6 +13,11 @@ use tidepool_transfer::conn::ConnError;
 use tidepool_transfer::tcp::serve::{BlockSource, HeldBlock, serve_get};
 use tidepool_types::{BlockId, ClientId, CopyName, Deadline};
 use tidepool_wire::message::{Get, GetItem, Reason, Reply, SlotName, Touch, ViewOutcome};
+
+/// The most hits, or races, that a report is believed: clients report many times a second.
+const MOST_HITS: u64 = 1 << 30;
+/// The most bytes: more than any memory moves between two reports.
+const MOST_BYTES: u64 = 1 << 40;
 
 /// The pool as the sending side sees it.
 struct Source<'a> {
@@ -165,12 +170,16 @@ impl Session<'_> {
     }
 
     pub(super) fn touch(&self, touch: &Touch) -> Answer {
-        let counters = &self.shared.counters;
-        self.shared.pool.touch(&touch.slots);
-        add(&counters.shm_hits, touch.hits);
-        add(&counters.foreign_hits, touch.foreign_hits);
-        add(&counters.shm_bytes, touch.bytes);
-        add(&counters.misses_race, touch.lost_races);
+        // Whoever does not have the memory mapped has read nothing in it.
+        if self.memory {
+            self.shared.pool.touch(&touch.slots);
+            let counters = &self.shared.counters;
+            let hits = touch.hits.min(MOST_HITS);
+            add_at_most(&counters.shm_hits, hits);
+            add_at_most(&counters.foreign_hits, touch.foreign_hits.min(hits));
+            add_at_most(&counters.shm_bytes, touch.bytes.min(MOST_BYTES));
+            add_at_most(&counters.misses_race, touch.lost_races.min(MOST_HITS));
+        }
         Answer::None
     }
 

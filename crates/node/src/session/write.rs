@@ -70,16 +70,25 @@ impl Session<'_> {
         mapped: bool,
         until: Deadline,
     ) -> ReserveOutcome {
-        let limit = self.shared.config.quarantine_limit.0;
-        if mapped && self.process.as_ref().is_none_or(|process| process.late_bytes() + len > limit.max(len)) {
-            return ReserveOutcome::UseSocket;
-        }
+        let charge = match (mapped, &self.process) {
+            (false, _) => None,
+            (true, Some(process)) => {
+                let limit = self.shared.config.quarantine_limit.0;
+                // Open ones are late all at once when the process loses its sockets. A quarter of the pool is room for large
+                // batches.
+                match process.charge(len, limit, limit.max(self.shared.pool.capacity() / 4)) {
+                    Some(charge) => Some(charge),
+                    None => return ReserveOutcome::UseSocket,
+                }
+            }
+            (true, None) => return ReserveOutcome::UseSocket,
+        };
         let is_wanted = || !self.shared.stop.is_set() && !self.connection.socket().has_hung_up();
         let reserved = self.shared.pool.reserve(key, id, len, self.client, until, &is_wanted);
         match reserved.and_then(|reservation| reservation.with_terms(terms)) {
             Ok(reservation) => {
                 let offset = reservation.offset();
-                let slot = self.shared.reservations.add(Open::new(reservation, self.client, mapped));
+                let slot = self.shared.reservations.add(Open::new(reservation, self.client, charge));
                 self.mine.insert(slot);
                 ReserveOutcome::Taken { slot, offset }
             }
@@ -131,7 +140,7 @@ impl Session<'_> {
             add(&self.shared.counters.corrupt_writes, 1);
             return SealOutcome::Corrupt;
         }
-        let mapped = if open.mapped { open.reservation.len() } else { 0 };
+        let mapped = if open.is_mapped() { open.reservation.len() } else { 0 };
         match open.reservation.seal(&item.checksums) {
             Ok(Sealed::New(copy)) => {
                 add(&self.shared.counters.mapped_bytes_in, mapped);

@@ -48,6 +48,12 @@ pub enum OpenError {
         /// What the pool takes.
         needed: ByteSize,
     },
+    /// No file can be made, though there is memory.
+    #[error("{dir} has no inode left for another file")]
+    NoInodes {
+        /// The mount.
+        dir: PathBuf,
+    },
     /// Sizes that make no pool.
     #[error("capacity {capacity} with blocks of {block}: a pool has 1 to {MAX_SLOTS} slots of at least 64 bytes")]
     Shape {
@@ -224,11 +230,17 @@ fn available(config: &PoolConfig) -> Result<u64, OpenError> {
 fn explain(error: OpenError, config: &PoolConfig, shape: Shape, own: u64) -> OpenError {
     match error {
         OpenError::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull => match available(config) {
+            Ok(_) if own == 0 && is_out_of_inodes(&config.dir) => OpenError::NoInodes { dir: config.dir.clone() },
             Ok(free) => too_little(config, shape, free + own),
             Err(error) => error,
         },
         other => other,
     }
+}
+
+fn is_out_of_inodes(dir: &Path) -> bool {
+    // A file system that does not count them says zero of both.
+    rustix::fs::statvfs(dir).is_ok_and(|mount| mount.f_files > 0 && mount.f_favail == 0)
 }
 
 fn too_little(config: &PoolConfig, shape: Shape, available: u64) -> OpenError {

@@ -392,6 +392,30 @@ fn space_that_goes_while_a_pool_allocates_is_an_error_that_names_the_mount() {
     }
 }
 
+/// A mount without inodes was said to have too little memory, and nobody could see why: it had plenty.
+#[test]
+fn a_mount_without_inodes_is_not_said_to_be_out_of_memory() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let mount = |program: &str, args: &[&str]| {
+        std::process::Command::new(program).args(args).arg(dir.path()).status().is_ok_and(|status| status.success())
+    };
+    if !mount("mount", &["-t", "tmpfs", "-o", "size=96m,nr_inodes=3", "none"]) {
+        eprintln!("SKIPPED: mounting a file system takes root");
+        return;
+    }
+    (0..2).for_each(|n| std::fs::write(dir.path().join(n.to_string()), b"").unwrap());
+    let config = PoolConfig {
+        dir: dir.path().to_owned(),
+        name: NodeName::new("n").unwrap(),
+        epoch: Epoch(1),
+        capacity: ByteSize(1 << 20),
+        smallest_expected_block: ByteSize(4096),
+    };
+    let error = Pool::create(&config).map(drop).unwrap_err();
+    assert!(mount("umount", &[]));
+    assert!(matches!(error, OpenError::NoInodes { .. }), "{error}");
+}
+
 #[test]
 fn a_second_owner_of_the_same_name_is_refused_and_leftovers_are_removed() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();

@@ -75,11 +75,16 @@ impl Socket {
         match end {
             ConnError::Io(error) => reset(error),
             ConnError::Closed => {
-                self.unread().is_ok_and(|bytes| bytes > 0)
-                    || matches!(rustix::net::sockopt::socket_error(&self.fd), Ok(Err(Errno::CONNRESET)))
+                self.has_unread() || matches!(rustix::net::sockopt::socket_error(&self.fd), Ok(Err(Errno::CONNRESET)))
             }
             _ => false,
         }
+    }
+
+    /// Whether the peer of a Unix connection has yet to read some of what was sent to it.
+    #[must_use]
+    pub fn has_unread(&self) -> bool {
+        self.unread().is_ok_and(|bytes| bytes > 0)
     }
 
     /// Bytes sent that the peer has not read, with what the kernel needs to keep them.
