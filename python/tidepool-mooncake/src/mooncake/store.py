@@ -37,7 +37,7 @@ from mooncake.memory import (
     RegisteredBufferPool,
 )
 from mooncake.sessions import GetSessions, PutSessions
-from mooncake.settings import SettingError, Settings, directory, log, resolve, uses_shared_memory
+from mooncake.settings import SettingError, Settings, directory, log, resolve, uses_shared_memory, with_known_names
 from mooncake.tasks import Tasks
 from tidepool import TidepoolError
 
@@ -340,7 +340,7 @@ def bind_to_numa_node(node: int) -> None:
 
 def _setup_arguments(arguments: Sequence[Any], settings: dict[str, Any]) -> dict[str, Any]:
     if len(arguments) == 1 and isinstance(arguments[0], dict):
-        return {"local_hostname": "localhost", **arguments[0], **settings}
+        return {"local_hostname": "localhost", **with_known_names(arguments[0] | settings, _SETUP)}
     unknown = set(settings) - set(_SETUP)
     given = dict(zip(_SETUP, arguments, strict=False)) | settings
     missing = [name for name in _SETUP[:_NEEDED] if name not in given]
