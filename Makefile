@@ -34,7 +34,7 @@ test:
 fetch:
 	@echo '== fetch: crates of Cargo.lock, Python packages for the tests, and cargo-deny where it is missing'
 	@scripts/python_env.sh dev python/requirements-dev.txt >/dev/null
-	@scripts/python_env.sh vllm python/requirements-vllm.txt >/dev/null
+	@for engine in vllm sglang lmcache; do scripts/engine_python.sh $$engine >/dev/null || exit 1; done
 	@scripts/vllm_sources.sh 0.26.0 >/dev/null || echo "== the sources of vLLM 0.26 could not be fetched: its test will be skipped"
 	@$(CARGO) fetch --locked
 	@$(CARGO) deny --version >/dev/null 2>&1 || $(CARGO) install --locked --version $(DENY_VERSION) cargo-deny

@@ -1,23 +1,27 @@
 #!/bin/sh
 # Prints the path of a Python environment with the packages of a requirements file, and makes it if it is not there:
 #   scripts/python_env.sh NAME REQUIREMENTS [PYTHON]
-# A file beside it whose name ends in .nodeps.txt lists packages to install without what they ask for.
+# A file beside it whose name ends in .nodeps.txt lists packages to install without what they ask for. PYTHON may be that of
+# another environment: the new one can import what is installed there, and installs only what is not.
 # Environments are kept outside the checkout, one for each content of the file, and found again:
 # ${TIDEPOOL_CACHE:-~/.cache/tidepool}/NAME-HASH.
 set -eu
 name=$1 requirements=$2 python=${3:-python3}
 cache=${TIDEPOOL_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/tidepool}
 version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+lender=$("$python" -c 'import sys, sysconfig; print(sysconfig.get_path("purelib") if sys.prefix != sys.base_prefix else "")')
 alone=${requirements%.txt}.nodeps.txt
 [ -e "$alone" ] || alone=/dev/null
-hash=$( (echo "$version"; cat "$requirements" "$alone") | sha256sum | cut -c1-12)
+hash=$( (echo "$version"; [ -z "$lender" ] || echo "$lender"; cat "$requirements" "$alone") | sha256sum | cut -c1-12)
 env=$cache/$name-$hash
 if [ ! -e "$env/complete" ]; then
     mkdir -p "$cache"
     # Made under another name first: a half-made environment is never taken for a whole one.
     rm -rf "$env" "$env.making.$$"
     "$python" -m venv "$env.making.$$" >&2
-    "$env.making.$$/bin/python" -m pip install --quiet --disable-pip-version-check -r "$requirements" >&2
+    [ -z "$lender" ] || echo "$lender" >"$env.making.$$/lib/python$version/site-packages/lent.pth"
+    # Conflicts that it would warn of are those of packages installed without what they ask for.
+    "$env.making.$$/bin/python" -m pip install --quiet --disable-pip-version-check --no-warn-conflicts -r "$requirements" >&2
     [ "$alone" = /dev/null ] ||
         "$env.making.$$/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps -r "$alone" >&2
     touch "$env.making.$$/complete"

@@ -14,6 +14,8 @@ scripts/build_wheels.sh "$target/python-wheels" dev
 export PYTHONPATH="$installed" PATH="$installed/bin:$env/bin:$PATH"
 "$env/bin/python" -m mypy --config-file python/mypy.ini --strict -p tidepool -p mooncake
 "$env/bin/python" -m mypy.stubtest tidepool --mypy-config-file python/mypy.ini --allowlist python/stubtest-allowed.txt --ignore-unused-allowlist
-TIDEPOOL_VLLM_PYTHON="$(scripts/python_env.sh vllm python/requirements-vllm.txt)/bin/python"
-export TIDEPOOL_VLLM_PYTHON
-"$env/bin/python" -m pytest -q python/tests "$@"
+TIDEPOOL_VLLM_PYTHON=$(scripts/engine_python.sh vllm)
+TIDEPOOL_SGLANG_PYTHON=$(scripts/engine_python.sh sglang)
+TIDEPOOL_LMCACHE_PYTHON=$(scripts/engine_python.sh lmcache)
+export TIDEPOOL_VLLM_PYTHON TIDEPOOL_SGLANG_PYTHON TIDEPOOL_LMCACHE_PYTHON
+"$env/bin/python" -m pytest -q -rs python/tests "$@"

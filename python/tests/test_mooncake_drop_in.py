@@ -40,6 +40,10 @@ def test_a_module_that_is_not_provided_names_the_alternative() -> None:
         importlib.import_module("mooncake.engine")
     with pytest.raises(ModuleNotFoundError, match=r"mooncake\.pg is not part of"):
         importlib.import_module("mooncake.pg")
+    line = [sys.executable, "-m", "mooncake.mooncake_store_service", "--config=mooncake.json"]
+    answer = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert answer.returncode != 0
+    assert "start 'mooncake_client" in answer.stderr
 
 
 def test_tensor_calls_say_what_to_do_instead(master: Master) -> None:
@@ -116,6 +120,20 @@ def test_settings_that_cannot_be_are_named(master: Master, caplog: pytest.LogCap
     assert caplog.text.count("protocol 'rdma'") == 1
     with pytest.raises(TypeError, match="unknown"):
         MooncakeDistributedStore().setup("localhost", "", 0, 0, "tcp", "", master.address, nonsense=True)
+
+
+def test_a_dict_may_have_the_names_that_engines_use(master: Master, caplog: pytest.LogCaptureFixture) -> None:
+    settings = {"local_hostname": "localhost", "global_segment_size": "0", "device_name": "", "wonders": "true"}
+    store = MooncakeDistributedStore()
+    with caplog.at_level(logging.WARNING):
+        assert store.setup({**settings, "master_server_address": master.address}) == 0
+    assert store.health_check() == 0
+    store.close()
+    assert "'wonders' is not a setting" in caplog.text
+    assert "device_name" not in caplog.text
+    # Mooncake's own name is the one that counts.
+    both = {"master_server_address": "127.0.0.1:1", "master_server_addr": master.address}
+    assert MooncakeDistributedStore().setup({**settings, **both}) == 0
 
 
 def test_an_unknown_flag_is_named_and_the_master_starts(master: Master) -> None:

@@ -19,6 +19,8 @@ _OTHERS = ("mooncake-transfer-engine", "mooncake-transfer-engine-non-cuda", "moo
 _INSTEAD = {
     "engine": "its TransferEngine moves memory between two engines, which a pool does not; for sharing KV blocks use"
     " tidepool.vllm.TidepoolConnector, or vLLM's MooncakeStoreConnector on mooncake.store",
+    "mooncake_store_service": "start 'mooncake_client --master_server_address=... --global_segment_size=...' instead",
+    "http_metadata_server": "nodes find each other through the master: leave it away, and say P2PHANDSHAKE",
 }
 
 

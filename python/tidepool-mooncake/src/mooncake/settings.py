@@ -4,6 +4,7 @@ import logging
 import os
 import random
 import socket
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,8 @@ log = logging.getLogger("mooncake")
 _PORTS = range(12300, 14300)
 _DEFAULT_SIZE = 16 << 20
 _UNITS = {"": 1, "B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+#: Names that engines give settings in a dict, beside Mooncake's own.
+_OTHER_NAMES = {"master_server_address": "master_server_addr", "device_name": "rdma_devices"}
 _warned: set[str] = set()
 
 
@@ -58,6 +61,17 @@ class Settings:
 
     def is_loopback(self) -> bool:
         return self.host in ("localhost", "127.0.0.1", "::1")
+
+
+def with_known_names(settings: dict[str, Any], known: Sequence[str]) -> dict[str, Any]:
+    """Settings under the names of the arguments of ``setup``; those that it does not know are named in a warning."""
+    named = {_OTHER_NAMES[name]: value for name, value in settings.items() if name in _OTHER_NAMES}
+    for name, value in settings.items():
+        if name in known:
+            named[name] = value
+        elif name not in _OTHER_NAMES:
+            warn_once(f"setup(): {name!r} is not a setting that tidepool-mooncake knows: going on without it")
+    return named
 
 
 def directory() -> str:

@@ -47,6 +47,7 @@ from mooncake.settings import (
     smallest_block,
     uses_shared_memory,
     warn_of_protocol,
+    with_known_names,
 )
 from mooncake.tasks import Tasks
 from tidepool import TidepoolError
@@ -486,7 +487,7 @@ _serialize_tensor = _deserialize_tensor = _tensor_metadata_size = _no_tensors
 
 def _setup_arguments(arguments: Sequence[Any], settings: dict[str, Any]) -> dict[str, Any]:
     if len(arguments) == 1 and isinstance(arguments[0], dict):
-        return {"local_hostname": "localhost", **arguments[0], **settings}
+        return {"local_hostname": "localhost", **with_known_names(arguments[0] | settings, _SETUP)}
     unknown = set(settings) - set(_SETUP)
     given = dict(zip(_SETUP, arguments, strict=False)) | settings
     missing = [name for name in _SETUP[:_NEEDED] if name not in given]
