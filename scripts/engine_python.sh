@@ -4,9 +4,9 @@
 # it says so and prints nothing, and their tests are skipped with the reason.
 set -eu
 cd "$(dirname "$0")/.."
-vllm=$(scripts/python_env.sh vllm python/requirements-vllm.txt)/bin/python
+vllm=$(scripts/python_env.sh vllm python/requirements-vllm.txt)
 if [ "$1" = vllm ]; then
-    echo "$vllm"
+    echo "$vllm/bin/python"
 elif env=$(scripts/python_env.sh "$1" "python/requirements-$1.txt" "$vllm"); then
     echo "$env/bin/python"
 else

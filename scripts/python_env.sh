@@ -1,15 +1,15 @@
 #!/bin/sh
 # Prints the path of a Python environment with the packages of a requirements file, and makes it if it is not there:
-#   scripts/python_env.sh NAME REQUIREMENTS [PYTHON]
-# A file beside it whose name ends in .nodeps.txt lists packages to install without what they ask for. PYTHON may be that of
-# another environment: the new one can import what is installed there, and installs only what is not.
+#   scripts/python_env.sh NAME REQUIREMENTS [LENDER]
+# A file beside it whose name ends in .nodeps.txt lists packages to install without what they ask for. LENDER is another
+# environment: the new one can import what is installed there, and installs only what is not.
 # Environments are kept outside the checkout, one for each content of the file, and found again:
 # ${TIDEPOOL_CACHE:-~/.cache/tidepool}/NAME-HASH.
 set -eu
-name=$1 requirements=$2 python=${3:-python3}
+name=$1 requirements=$2 lender=${3:-} python=python3
 cache=${TIDEPOOL_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/tidepool}
 version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
-lender=$("$python" -c 'import sys, sysconfig; print(sysconfig.get_path("purelib") if sys.prefix != sys.base_prefix else "")')
+[ -z "$lender" ] || lender=$lender/lib/python$version/site-packages
 alone=${requirements%.txt}.nodeps.txt
 [ -e "$alone" ] || alone=/dev/null
 hash=$( (echo "$version"; [ -z "$lender" ] || echo "$lender"; cat "$requirements" "$alone") | sha256sum | cut -c1-12)

@@ -91,7 +91,8 @@ def started(name: str, folder: Path) -> Iterator[Engine]:
     finally:
         assert server.stdin is not None
         server.stdin.close()
-        assert server.wait(20) == 0
+        code = server.wait(20)
+    assert code == 0, log.read_text()[-4000:]
 
 
 @dataclass
