@@ -8,6 +8,7 @@ over TCP) and X (other weights in a folder of the same name, two pools).
 import json
 import shutil
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -147,7 +148,12 @@ def test_other_weights_in_a_folder_of_the_same_name_share_nothing_and_say_why(
     second = TidePool()
     second.add_node()
     children = {"connectors": [tide.connector(), second.connector()]}
-    multi = {"kv_connector": "MultiConnector", "kv_role": "kv_both", "kv_connector_extra_config": children}
+    multi = {
+        "kv_connector": "MultiConnector",
+        "kv_role": "kv_both",
+        "kv_load_failure_policy": "recompute",
+        "kv_connector_extra_config": children,
+    }
     try:
         for x in running(vllm.engine(multi, other)):
             prompt = (40, 2048)
@@ -163,6 +169,8 @@ def test_other_weights_in_a_folder_of_the_same_name_share_nothing_and_say_why(
                 if forgotten:
                     with tidepool.Pool.connect([tide.address], dir=tide.dir) as pool:
                         pool.remove_all()
+                    # Answers are remembered for a second, and a stale one would have the first pool asked to load.
+                    time.sleep(1.2)
                 [restored] = x.ask(prompt)
                 assert restored["cached"] == prompt[1]
                 assert same_output(computed, restored)
