@@ -1,11 +1,11 @@
 """The same work as ``side.py``, done by Redis: pipelined commands over TCP, answers read by its C parser."""
 
-import json
 import sys
 import time
 
 import redis
 from redis.utils import HIREDIS_AVAILABLE
+from tasks import key, serve
 
 assert HIREDIS_AVAILABLE, "without its C parser Redis would be measured at less than it can do"
 
@@ -56,10 +56,6 @@ class Side:
         return int(self.store.flushall())
 
 
-def key(prefix: str, number: int) -> str:
-    return f"{prefix}{number:0{88 - len(prefix)}d}"
-
-
 _FILLINGS: dict[tuple[int, int], bytes] = {}
 
 
@@ -70,13 +66,5 @@ def block(size: int, number: int) -> bytes:
     return stamp + filling + stamp
 
 
-def main() -> None:
-    side = Side(int(sys.argv[1]))
-    print(json.dumps("ready"), flush=True)
-    for line in sys.stdin:
-        task = json.loads(line)
-        print(json.dumps(getattr(side, task.pop("task"))(**task)), flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    serve(Side(int(sys.argv[1])))

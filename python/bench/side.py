@@ -1,16 +1,15 @@
 """One side of the comparison: a process that uses ``mooncake.store``, whoever provides it, and does what it is told.
 
-Each line of standard input is a JSON object with the name of a task and its arguments; the answer is one line of JSON.
 Times are of the calls alone: filling, verifying and removing are outside.
 """
 
 import ctypes
-import json
 import sys
 import time
 from typing import Any
 
 from mooncake.store import MooncakeDistributedStore
+from tasks import key, serve
 
 #: Keys that are put, or asked about, in one call while filling.
 _STEP = 1024
@@ -118,11 +117,6 @@ class Side:
         return self.store.remove_all(True)
 
 
-def key(prefix: str, number: int) -> str:
-    """Keys as long as vLLM's: 88 characters."""
-    return f"{prefix}{number:0{88 - len(prefix)}d}"
-
-
 def _stamp(place: int, size: int, number: int) -> None:
     stamp = number.to_bytes(8, "little")
     ctypes.memmove(place, stamp, min(8, size))
@@ -144,13 +138,5 @@ def _verify(place: int, size: int, number: int) -> None:
     assert not ends or block[-8:] == stamp, "another block's end"
 
 
-def main() -> None:
-    side = Side(sys.argv[1], int(sys.argv[2]))
-    print(json.dumps("ready"), flush=True)
-    for line in sys.stdin:
-        task = json.loads(line)
-        print(json.dumps(getattr(side, task.pop("task"))(**task)), flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    serve(Side(sys.argv[1], int(sys.argv[2])))

@@ -3,7 +3,7 @@
 use super::Job;
 use crate::catalogs::Located;
 use crate::core::Core;
-use crate::fan_out::at_once;
+use crate::fan_out::{at_once, for_catalogs};
 use crate::peers::{NodeKey, Peer};
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,8 +35,7 @@ pub(super) fn find_elsewhere(core: &Core, jobs: &mut [&mut Job<'_>], deadline: D
         return;
     }
     let ids: Vec<BlockId> = open.iter().map(|&index| jobs[index].id).collect();
-    // Catalogs that keep silent must leave time for the put itself.
-    let located = core.catalogs.lookup(&ids, deadline.capped(deadline.remaining() / 2)).located;
+    let located = core.catalogs.lookup(&ids, for_catalogs(deadline)).located;
     let named = named_holders(core, &located, jobs, &open, deadline);
     let confirmed = at_once(&named, |(peer, asked)| confirm(peer, asked, jobs, deadline));
     for ((peer, asked), found) in named.iter().zip(confirmed) {

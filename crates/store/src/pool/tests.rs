@@ -59,6 +59,16 @@ fn content(key: &[u8], len: usize) -> Vec<u8> {
     (0..len as u64).map(|i| (seed.wrapping_add(i).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
 }
 
+fn config_in(dir: &tempfile::TempDir, capacity: u64, smallest_expected_block: u64) -> PoolConfig {
+    PoolConfig {
+        dir: dir.path().to_owned(),
+        name: NodeName::new("n").unwrap(),
+        epoch: Epoch(1),
+        capacity: ByteSize(capacity),
+        smallest_expected_block: ByteSize(smallest_expected_block),
+    }
+}
+
 #[test]
 fn a_sealed_block_is_read_back_through_the_map() {
     let fixture = pool(16 << 20, 4096);
@@ -337,13 +347,7 @@ fn the_journal_and_the_pages_tell_what_is_held() {
 #[test]
 fn too_little_shared_memory_is_an_error_that_names_the_mount() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
-    let config = PoolConfig {
-        dir: dir.path().to_owned(),
-        name: NodeName::new("n").unwrap(),
-        epoch: Epoch(1),
-        capacity: ByteSize(1 << 44),
-        smallest_expected_block: ByteSize(1 << 20),
-    };
+    let config = config_in(&dir, 1 << 44, 1 << 20);
     let error = Pool::create(&config).unwrap_err().to_string();
     assert!(error.contains("16TiB") && error.contains("/dev/shm") && error.contains("free"), "{error}");
     assert!(
@@ -365,13 +369,7 @@ fn space_that_goes_while_a_pool_allocates_is_an_error_that_names_the_mount() {
         eprintln!("SKIPPED: mounting a file system takes root");
         return;
     }
-    let config = PoolConfig {
-        dir: dir.path().to_owned(),
-        name: NodeName::new("n").unwrap(),
-        epoch: Epoch(1),
-        capacity: ByteSize(80 << 20),
-        smallest_expected_block: ByteSize(1 << 20),
-    };
+    let config = config_in(&dir, 80 << 20, 1 << 20);
     let rival = dir.path().join("rival");
     // Asked for the first time when the free space has been looked at: the other node takes its share.
     let go_on = || rival.exists() || std::fs::write(&rival, vec![1; 64 << 20]).is_ok();
@@ -404,13 +402,7 @@ fn a_mount_without_inodes_is_not_said_to_be_out_of_memory() {
         return;
     }
     (0..2).for_each(|n| std::fs::write(dir.path().join(n.to_string()), b"").unwrap());
-    let config = PoolConfig {
-        dir: dir.path().to_owned(),
-        name: NodeName::new("n").unwrap(),
-        epoch: Epoch(1),
-        capacity: ByteSize(1 << 20),
-        smallest_expected_block: ByteSize(4096),
-    };
+    let config = config_in(&dir, 1 << 20, 4096);
     let error = Pool::create(&config).map(drop).unwrap_err();
     assert!(mount("umount", &[]));
     assert!(matches!(error, OpenError::NoInodes { .. }), "{error}");
@@ -419,13 +411,7 @@ fn a_mount_without_inodes_is_not_said_to_be_out_of_memory() {
 #[test]
 fn a_second_owner_of_the_same_name_is_refused_and_leftovers_are_removed() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
-    let config = PoolConfig {
-        dir: dir.path().to_owned(),
-        name: NodeName::new("n").unwrap(),
-        epoch: Epoch(1),
-        capacity: ByteSize(1 << 20),
-        smallest_expected_block: ByteSize(4096),
-    };
+    let config = config_in(&dir, 1 << 20, 4096);
     // What killed nodes leave: marked files, a socket, and a lock that nobody holds. One was killed while it allocated.
     let _sockets = ["n", "gone"].map(|name| {
         std::fs::write(dir.path().join(format!("{name}.lock")), marked::LOCK).unwrap();
@@ -447,13 +433,7 @@ fn a_second_owner_of_the_same_name_is_refused_and_leftovers_are_removed() {
 #[test]
 fn other_programs_files_are_never_removed() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
-    let config = PoolConfig {
-        dir: dir.path().to_owned(),
-        name: NodeName::new("n").unwrap(),
-        epoch: Epoch(1),
-        capacity: ByteSize(1 << 20),
-        smallest_expected_block: ByteSize(4096),
-    };
+    let config = config_in(&dir, 1 << 20, 4096);
     let bystanders = ["cargo.lock", "cargo.map", "cargo.sock", "empty.lock", "gone.map", "gone.sock", "n.txt"];
     for name in bystanders {
         std::fs::write(dir.path().join(name), if name == "empty.lock" { "" } else { "theirs" }).unwrap();
@@ -495,13 +475,7 @@ fn names(dir: &std::path::Path) -> Vec<String> {
 #[test]
 fn a_pool_that_is_no_longer_wanted_is_given_up_at_any_point_and_leaves_nothing() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
-    let config = PoolConfig {
-        dir: dir.path().to_owned(),
-        name: NodeName::new("n").unwrap(),
-        epoch: Epoch(1),
-        capacity: ByteSize(130 << 20),
-        smallest_expected_block: ByteSize(1 << 20),
-    };
+    let config = config_in(&dir, 130 << 20, 1 << 20);
     let mut patience = 0;
     loop {
         let asked = std::cell::Cell::new(0);
