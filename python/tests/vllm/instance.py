@@ -10,24 +10,12 @@ import sys
 import time
 from typing import Any
 
-from vllm import LLM, SamplingParams
+from small import start
+from vllm import SamplingParams
 
 
 def main(model: str, connector: str, *lengths: str) -> None:
-    options = {} if connector == "none" else {"kv_transfer_config": json.loads(connector)}
-    llm = LLM(
-        model=model,
-        dtype="float32",
-        seed=0,
-        block_size=128,
-        max_model_len=8448,
-        max_num_batched_tokens=8448,
-        skip_tokenizer_init=True,
-        enforce_eager=True,
-        enable_prefix_caching=True,
-        disable_log_stats=False,
-        **options,
-    )
+    llm = start(model, connector)
     first = SamplingParams(temperature=0, max_tokens=1, ignore_eos=True, detokenize=False, logprobs=5)
     more = SamplingParams(temperature=0, max_tokens=16, ignore_eos=True, detokenize=False)
 

@@ -15,25 +15,13 @@ import time
 from typing import Any
 
 import torch
-from vllm import LLM, SamplingParams
+from small import start
+from vllm import SamplingParams
 
 
 class Served:
     def __init__(self, model: str, connector: str) -> None:
-        options = {} if connector == "none" else {"kv_transfer_config": json.loads(connector)}
-        self.llm = LLM(
-            model=model,
-            dtype="float32",
-            seed=0,
-            block_size=128,
-            max_model_len=8448,
-            max_num_batched_tokens=8448,
-            skip_tokenizer_init=True,
-            enforce_eager=True,
-            enable_prefix_caching=True,
-            disable_log_stats=False,
-            **options,
-        )
+        self.llm = start(model, connector)
 
     def ask(self, prompts: list[list[Any]], tokens: int = 1, params: Any = None) -> list[dict[str, Any]]:
         """Generates for prompts, all at once: each a (seed, length), or tokens."""

@@ -1,0 +1,23 @@
+"""The vLLM that all proofs run: small, on the CPU, with numbers exact enough to compare."""
+
+import json
+
+from vllm import LLM
+
+
+def start(model: str, connector: str) -> LLM:
+    """With a connector given as JSON, or ``none``."""
+    options = {} if connector == "none" else {"kv_transfer_config": json.loads(connector)}
+    return LLM(
+        model=model,
+        dtype="float32",
+        seed=0,
+        block_size=128,
+        max_model_len=8448,
+        max_num_batched_tokens=8448,
+        skip_tokenizer_init=True,
+        enforce_eager=True,
+        enable_prefix_caching=True,
+        disable_log_stats=False,
+        **options,
+    )
