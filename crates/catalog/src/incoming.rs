@@ -7,12 +7,11 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Sleep;
-use tokio_stream::Stream;
 use tonic::transport::server::Connected;
 
 /// How long accepting rests after an error such as "too many open files".
@@ -23,34 +22,38 @@ const PREFACE_WITHIN: Duration = Duration::from_secs(5);
 /// Bytes with which a connection says so.
 const PREFACE_LEN: usize = 24;
 
-/// The connections of a listener. Those past the bound are closed at once and counted.
+/// Admits connections. Those past the bound are closed at once and counted.
 pub(crate) struct Incoming {
-    listener: TcpListener,
     guests: Arc<Guests>,
     core: Arc<Core>,
-    resting: Option<Pin<Box<Sleep>>>,
 }
 
-impl Incoming {
-    pub(crate) fn new(listener: TcpListener, limit: usize, core: Arc<Core>) -> Self {
-        Self { listener, guests: Guests::new(limit), core, resting: None }
+/// A connection that has been admitted and that nobody serves yet.
+pub(crate) struct Accepted {
+    stream: std::net::TcpStream,
+    seat: Seat,
+}
+
+impl Accepted {
+    /// The connection as the runtime knows it that this is called from.
+    pub(crate) fn connect(self) -> io::Result<Connection> {
+        Ok(Connection::new(TcpStream::from_std(self.stream)?, self.seat))
     }
 }
 
-impl Stream for Incoming {
-    type Item = io::Result<Connection>;
+impl Incoming {
+    pub(crate) fn new(limit: usize, core: Arc<Core>) -> Self {
+        Self { guests: Guests::new(limit), core }
+    }
 
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+    /// The next connection.
+    pub(crate) async fn accept(&self, listener: &TcpListener) -> Accepted {
         loop {
-            if let Some(resting) = &mut self.resting {
-                ready!(resting.as_mut().poll(context));
-                self.resting = None;
-            }
-            let stream = match ready!(self.listener.poll_accept(context)) {
-                Ok((stream, _)) => stream,
+            let stream = match listener.accept().await.and_then(|(stream, _)| stream.into_std()) {
+                Ok(stream) => stream,
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a connection");
-                    self.resting = Some(Box::pin(tokio::time::sleep(REST)));
+                    tokio::time::sleep(REST).await;
                     continue;
                 }
             };
@@ -61,7 +64,7 @@ impl Stream for Incoming {
             let Some((seat, _)) = admitted else { continue };
             // Answers are small and awaited: never hold them back.
             let _ = stream.set_nodelay(true);
-            return Poll::Ready(Some(Ok(Connection::new(stream, seat))));
+            return Accepted { stream, seat };
         }
     }
 }

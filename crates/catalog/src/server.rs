@@ -1,9 +1,13 @@
 //! A running catalog: its socket, its threads, its end.
+//!
+//! Each worker serves the connections that it was given by itself: a runtime that shares work among its threads wakes a
+//! second one for most messages, which takes longer than answering them. One thread more, the keeper, accepts connections,
+//! deals them out, and does what is not urgent.
 
 use crate::config::{CatalogConfig, InvalidConfig};
 use crate::core::Core;
 use crate::guests::Voice;
-use crate::incoming::Incoming;
+use crate::incoming::{Accepted, Incoming};
 use crate::members::NameConflict;
 use crate::service::Service;
 use crate::sweeper;
@@ -11,14 +15,15 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
 use std::time::Duration;
 use thiserror::Error;
 use tidepool_types::Metric;
 use tidepool_wire::catalog::catalog_server::CatalogServer;
 use tidepool_wire::catalog::{CONNECTION_WINDOW, MAX_FRAME_LEN, MAX_MESSAGE_LEN, STREAM_WINDOW};
-use tokio::runtime::Runtime;
-use tokio::sync::oneshot;
-use tokio::task::JoinSet;
+use tokio::sync::{mpsc, watch};
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 use tonic::service::interceptor::InterceptedService;
 
@@ -48,6 +53,9 @@ const TICK: Duration = Duration::from_millis(20);
 /// connection without looking at it take no notice of its end, and are not waited for any longer.
 const GRACE: Duration = Duration::from_millis(200);
 
+/// Connections that wait for a worker to take them; with more, accepting waits.
+const ARRIVALS: usize = 64;
+
 /// Calls that one connection may have under way.
 const CALLS_PER_CONNECTION: u32 = 256;
 
@@ -62,9 +70,8 @@ pub struct Server {
 }
 
 struct Running {
-    runtime: Runtime,
-    stop: oneshot::Sender<()>,
-    tasks: JoinSet<()>,
+    stop: watch::Sender<bool>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 impl Server {
@@ -75,25 +82,20 @@ impl Server {
         let listener = TcpListener::bind(config.listen).map_err(listen_error)?;
         listener.set_nonblocking(true).map_err(listen_error)?;
         let address = listener.local_addr().map_err(listen_error)?;
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(config.workers)
-            .thread_name("tp-catalog")
-            .enable_all()
-            .build()
-            .map_err(StartError::Threads)?;
         let core = Arc::new(Core::new(&config));
-        let (stop, stopped) = oneshot::channel();
-        let mut tasks = JoinSet::new();
-        {
-            let _inside = runtime.enter();
-            let listener = tokio::net::TcpListener::from_std(listener).map_err(listen_error)?;
-            let incoming = Incoming::new(listener, config.max_connections, core.clone());
-            tasks.spawn(serve(core.clone(), incoming, stopped));
-            tasks.spawn(sweeper::run(core.clone()));
-            tasks.spawn(tick(core.clone()));
+        let (stop, stopped) = watch::channel(false);
+        let (mut workers, mut threads) = (Vec::new(), Vec::new());
+        for _ in 0..config.workers {
+            let (worker, arrivals) = mpsc::channel(ARRIVALS);
+            workers.push(worker);
+            let (core, stopped) = (core.clone(), stopped.clone());
+            threads.push(start_thread(serve(core, arrivals, stopped))?);
         }
+        let incoming = Incoming::new(config.max_connections, core.clone());
+        let keep = keep(core.clone(), listener, incoming, workers, stopped);
+        threads.push(start_thread(keep)?);
         tracing::info!(%address, incarnation = core.incarnation, "catalog listens");
-        Ok(Self { address, core, running: Some(Running { runtime, stop, tasks }) })
+        Ok(Self { address, core, running: Some(Running { stop, threads }) })
     }
 
     /// Where the catalog listens.
@@ -126,16 +128,13 @@ impl Server {
     }
 
     fn stop(&mut self) {
-        let Some(Running { runtime, stop, mut tasks }) = self.running.take() else { return };
+        let Some(Running { stop, threads }) = self.running.take() else { return };
         self.core.stopping.store(true, Ordering::Release);
-        let _ = stop.send(());
+        stop.send_replace(true);
         self.core.directory.end_all();
-        runtime.block_on(async {
-            // The first task to end is the server: the others run until they are told not to.
-            let _ = tokio::time::timeout(GRACE, tasks.join_next()).await;
-            tasks.shutdown().await;
-        });
-        runtime.shutdown_timeout(GRACE);
+        for thread in threads {
+            let _ = thread.join();
+        }
         tracing::info!(address = %self.address, "catalog stopped");
     }
 }
@@ -146,7 +145,50 @@ impl Drop for Server {
     }
 }
 
-async fn serve(core: Arc<Core>, incoming: Incoming, stopped: oneshot::Receiver<()>) {
+/// A thread that drives `work` to its end.
+fn start_thread(work: impl Future<Output = ()> + Send + 'static) -> Result<JoinHandle<()>, StartError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(StartError::Threads)?;
+    let thread = std::thread::Builder::new().name("tp-catalog".to_owned());
+    let drive = move || {
+        runtime.block_on(work);
+        runtime.shutdown_timeout(GRACE);
+    };
+    thread.spawn(drive).map_err(StartError::Threads)
+}
+
+/// Ends when the catalog stops.
+async fn stopping(mut stopped: watch::Receiver<bool>) {
+    let _ = stopped.wait_for(|stop| *stop).await;
+}
+
+/// What the keeper does.
+async fn keep(
+    core: Arc<Core>,
+    listener: TcpListener,
+    incoming: Incoming,
+    workers: Vec<mpsc::Sender<Accepted>>,
+    stopped: watch::Receiver<bool>,
+) {
+    let listener = match tokio::net::TcpListener::from_std(listener) {
+        Ok(listener) => listener,
+        Err(error) => return tracing::error!(%error, "the catalog cannot accept connections"),
+    };
+    let deal = async {
+        for worker in workers.iter().cycle() {
+            // A worker that is gone panicked: its connections are, too.
+            let _ = worker.send(incoming.accept(&listener).await).await;
+        }
+    };
+    tokio::select! {
+        () = stopping(stopped) => {}
+        () = deal => {}
+        () = sweeper::run(core.clone()) => {}
+        () = tick(core) => {}
+    }
+}
+
+/// Serves the connections of one worker. When the catalog stops, calls under way may finish for a moment.
+async fn serve(core: Arc<Core>, arrivals: mpsc::Receiver<Accepted>, stopped: watch::Receiver<bool>) {
     let service = CatalogServer::new(Service(core.clone()))
         .max_decoding_message_size(MAX_MESSAGE_LEN)
         .max_encoding_message_size(MAX_MESSAGE_LEN);
@@ -167,11 +209,16 @@ async fn serve(core: Arc<Core>, incoming: Incoming, stopped: oneshot::Receiver<(
         .max_concurrent_streams(CALLS_PER_CONNECTION)
         .http2_keepalive_interval(Some(KEEPALIVE))
         .http2_keepalive_timeout(Some(KEEPALIVE));
-    let stop = async {
-        let _ = stopped.await;
+    let connections =
+        ReceiverStream::new(arrivals).filter_map(|accepted| accepted.connect().ok().map(Ok::<_, io::Error>));
+    let served = server.serve_with_incoming_shutdown(service, connections, stopping(stopped.clone()));
+    let patience = async {
+        stopping(stopped).await;
+        tokio::time::sleep(GRACE).await;
     };
-    if let Err(error) = server.serve_with_incoming_shutdown(service, incoming, stop).await {
-        tracing::error!(%error, "catalog stopped serving");
+    tokio::select! {
+        served = served => served.unwrap_or_else(|error| tracing::error!(%error, "catalog stopped serving")),
+        () = patience => {}
     }
 }
 

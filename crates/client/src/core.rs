@@ -115,7 +115,7 @@ impl Core {
             self.set_lease(lease);
         }
         if answered {
-            self.peers.update_members(answer.members, deadline);
+            self.peers.update_members(answer.members, answer.complete, deadline);
         }
         answered
     }

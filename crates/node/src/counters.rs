@@ -1,8 +1,10 @@
 //! The node's numbers, as Prometheus and `tidepool stat` show them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 use tidepool_store::PoolStats;
 use tidepool_types::{Latency, Metric, Value};
+use tidepool_wire::message::Reply;
 
 macro_rules! counters {
     ($($field:ident: $kind:ident $name:literal $([$($label:literal = $labelled:literal),*])? $help:literal,)*) => {
@@ -16,6 +18,15 @@ macro_rules! counters {
         }
 
         impl Counters {
+    /// Counts how long a put's request took that was answered with `reply`.
+    pub(crate) fn observe(&self, reply: &Reply, took: Duration) {
+        match reply {
+            Reply::Reserved(_) => self.reserve_latency.observe(took),
+            Reply::Sealed(_) => self.seal_latency.observe(took),
+            _ => {}
+        }
+    }
+
             fn collect_plain(&self, out: &mut Vec<Metric>) {
                 $(out.push(Metric {
                     name: $name,

@@ -21,6 +21,7 @@ pub mod announce;
 mod config;
 mod counters;
 mod descriptors;
+mod door;
 mod guests;
 mod leases;
 mod listen;

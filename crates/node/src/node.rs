@@ -4,6 +4,7 @@ use crate::announce::{AnnounceConfig, Announcer, CatalogStatus, NodeInfo};
 use crate::config::NodeConfig;
 use crate::counters::Counters;
 use crate::descriptors;
+use crate::door::Door;
 use crate::guests::Guests;
 use crate::leases::NodeLeases;
 use crate::listen::{self, Listeners, SocketFile};
@@ -21,6 +22,7 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 use tidepool_store::inventory::Inventory;
 use tidepool_store::{OpenError, Pool, PoolConfig};
+use tidepool_transfer::direct::{self, Known};
 use tidepool_types::{ClientId, Deadline, Epoch, Metric, Value};
 
 /// Why a node did not start.
@@ -72,6 +74,8 @@ pub struct Node {
     /// Taken when the node stops.
     socket: Option<SocketFile>,
     problem: Option<String>,
+    /// Clients of this process find the node by it. Taken when the node stops.
+    known: Option<Known>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -172,8 +176,9 @@ impl Node {
             leases: NodeLeases::new(),
             pulls: LatePulls::default(),
         });
+        let known = Some(direct::make_known(Arc::new(Door { epoch, node: Arc::downgrade(&shared) })));
         let socket = Some(socket);
-        let mut node = Self { shared, data_address, socket_path, socket, problem, threads: Vec::new() };
+        let mut node = Self { shared, data_address, socket_path, socket, problem, known, threads: Vec::new() };
         node.spawn("accept-unix", move |shared| listen::accept_unix(&shared, &unix))?;
         node.spawn("accept-tcp", move |shared| listen::accept_tcp(&shared, &tcp))?;
         node.spawn("scrub", |shared| scrub::run(&shared))?;
@@ -272,7 +277,7 @@ impl Drop for Node {
         stop.set();
         announcer.release();
         // New clients must not find a node that is going away.
-        drop(self.socket.take());
+        drop((self.socket.take(), self.known.take()));
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }

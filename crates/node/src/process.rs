@@ -91,6 +91,14 @@ impl Processes {
         Some(process)
     }
 
+    /// This process, as the host of `client`, if that has a connection; counted as one more.
+    pub(crate) fn here(&self, client: ClientId) -> Option<Arc<Process>> {
+        let known = self.known.lock();
+        let process = Arc::clone(known.get(&(std::process::id(), client))?);
+        process.held.lock().connections += 1;
+        Some(process)
+    }
+
     /// Notes that a connection of the process has closed.
     pub(crate) fn disconnected(&self, process: &Process) {
         let mut known = self.known.lock();

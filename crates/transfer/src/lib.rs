@@ -34,6 +34,7 @@
 pub mod conformance;
 pub mod conn;
 pub mod copy;
+pub mod direct;
 pub mod fault;
 pub mod memory;
 pub mod ops;

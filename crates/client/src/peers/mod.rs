@@ -19,11 +19,14 @@ use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tidepool_transfer::conn::{ConnError, resolve};
 use tidepool_types::{Deadline, NodeName};
 
 /// Nodes of this host whose memory is mapped; further ones are reached over TCP.
 const MAX_LOCAL: usize = 64;
+/// How long a list of members is as good as a new one: they are asked for every second.
+const MEMBERS_LAST: Duration = Duration::from_secs(2);
 
 /// The nodes known at one moment.
 #[derive(Default, Clone)]
@@ -33,6 +36,8 @@ pub(crate) struct Table {
     remotes: HashMap<NodeKey, Arc<Peer>>,
     /// What the catalogs last said.
     pub(crate) members: Vec<Member>,
+    /// When they said so, if that is all there is to know.
+    complete_as_of: Option<Instant>,
 }
 
 impl Table {
@@ -51,6 +56,15 @@ impl Table {
         let mut remotes = self.remotes.values();
         let only = remotes.next().filter(|_| remotes.next().is_none())?;
         Some(only).filter(|peer| !peer.wants_probe())
+    }
+
+    /// Whether the indexes of this host's nodes and what `target` answers leave nothing that a catalog could add: no other
+    /// node lives. One that has joined since the members were last asked for may be missed.
+    pub(crate) fn is_covered_by(&self, target: &NodeKey) -> bool {
+        let is_mapped = |key: &NodeKey| self.locals.iter().any(|peer| peer.key == *key && peer.memory().is_some());
+        let living = self.members.iter().filter(|member| member.node.state != NodeState::Dead);
+        self.complete_as_of.is_some_and(|time| time.elapsed() < MEMBERS_LAST)
+            && living.map(|member| NodeKey::of(&member.node)).all(|key| key == *target || is_mapped(&key))
     }
 
     /// Every node that has been reached.
@@ -226,11 +240,14 @@ impl Peers {
         unheard.iter().filter_map(|path| NodeName::new(path.file_stem()?.to_string_lossy()).ok()).collect()
     }
 
-    /// Takes over what the catalogs say. Nodes on the network that they no longer name are forgotten.
-    pub(crate) fn update_members(&self, members: Vec<Member>, until: Deadline) {
+    /// Takes over what the catalogs say, which is all there is to know if it is `complete`. Nodes on the network that they no
+    /// longer name are forgotten.
+    pub(crate) fn update_members(&self, members: Vec<Member>, complete: bool, until: Deadline) {
+        let now = Instant::now();
         let named: HashSet<NodeKey> = members.iter().map(|member| NodeKey::of(&member.node)).collect();
         self.change(|table| {
             table.members = members;
+            table.complete_as_of = complete.then_some(now);
             table.remotes.retain(|key, _| named.contains(key));
         });
         for member in self.table().members.iter().filter(|member| member.node.state != NodeState::Dead) {

@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use tidepool_store::{LeaseWriter, Mapping};
 use tidepool_transfer::conn::{ConnError, Connection, TcpOptions};
+use tidepool_transfer::direct::{self, Direct};
 use tidepool_transfer::fault::{FaultPlan, Faulty};
 use tidepool_transfer::tcp::{TcpConfig, TcpTransport};
 use tidepool_transfer::transport::{Health, Transport as _};
@@ -266,6 +267,12 @@ impl Peer {
         }
         let fit = |connection: &Connection| !connection.socket().has_hung_up();
         self.connections.take(until, fit, || self.connecting(|| self.connect(until)))
+    }
+
+    /// A desk at the node itself, if it is in this process and its memory is mapped writable.
+    pub(crate) fn desk(&self) -> Option<Box<dyn Direct>> {
+        let is_writable = self.memory().is_some_and(|memory| memory.mapping.is_writable());
+        if !is_writable || self.is_down() { None } else { direct::open(self.key.epoch, self.context.client) }
     }
 
     /// A TCP transport that is connected and unused, if there is one.

@@ -164,7 +164,9 @@ pub(crate) fn store_all(core: &Core, jobs: &mut [Job<'_>], prefer: Option<&NodeN
     let candidates = candidates::find(core, prefer, first.wanted, first.id, deadline);
     // What others hold is old by now.
     let is_new_version = open.iter().any(|job| job.version.is_some());
-    let mut elsewhere = Elsewhere { core, deadline, looked: is_new_version };
+    // The indexes have been looked into, and the node that takes the blocks says what it has itself.
+    let is_known = candidates.first().is_some_and(|first| core.peers.table().is_covered_by(&first.key));
+    let mut elsewhere = Elsewhere { core, deadline, looked: is_new_version || is_known };
     // A node can be asked for room before it is known who else holds the blocks, if it is asked but once.
     let mut ahead = open.iter().all(|job| job.holders.is_empty()) && store::is_one_run(&open);
     for (tried, peer) in candidates.iter().enumerate() {

@@ -5,9 +5,11 @@ use crate::core::Core;
 use crate::counters::add;
 use crate::error::PutError;
 use crate::peers::{Asked, Memory, Peer, Reach, SILENCE};
+use std::io::IoSlice;
 use std::sync::Arc;
 use std::time::Duration;
 use tidepool_transfer::conn::{ConnError, Connection};
+use tidepool_transfer::direct::Direct;
 use tidepool_transfer::ops::{Completion, Done, Op, WriteOp};
 use tidepool_transfer::transport::{Health, Transport};
 use tidepool_types::Deadline;
@@ -69,10 +71,21 @@ fn on_node_run(
     elsewhere: &mut Elsewhere<'_>,
     deadline: Deadline,
 ) -> Result<(), ConnError> {
-    let mut connection = peer.connection(deadline)?;
     let memory = peer.memory().filter(|memory| memory.mapping.is_writable());
-    let mut writer = Writer { core, peer, memory, connection: connection.get(), written: Vec::new(), deadline };
-    let stored = writer.store(jobs, memory.is_some(), elsewhere);
+    let writer = |line| Writer { core, peer, memory, line, written: Vec::new(), deadline };
+    let (jobs, mapped) = match peer.desk() {
+        // What it leaves when it fails is not written to any more, and it is told so as a connection's node is.
+        Some(desk) => {
+            let left = writer(Line::Desk(desk)).store(jobs, true, elsewhere);
+            (left.inspect_err(|_| peer.abandon())?, false)
+        }
+        None => (jobs, memory.is_some()),
+    };
+    if jobs.is_empty() {
+        return Ok(());
+    }
+    let mut connection = peer.connection(deadline)?;
+    let stored = writer(Line::Socket(connection.get())).store_all(jobs, mapped, elsewhere);
     match &stored {
         Ok(()) => connection.give_back(),
         // What the connection leaves behind is not written to any more. A node whose memory is mapped must hear that: it
@@ -84,6 +97,20 @@ fn on_node_run(
         Err(_) => {}
     }
     stored
+}
+
+/// How a node hears of a batch.
+enum Line<'a> {
+    /// Over a connection of the batch's own.
+    Socket(&'a mut Connection),
+    /// It is in this process.
+    Desk(Box<dyn Direct>),
+}
+
+/// A request whose answer is still to be taken.
+enum Question {
+    Sent(Asked),
+    Answered(Reply),
 }
 
 /// What is wanted for jobs of one batch beyond their being stored.
@@ -99,14 +126,14 @@ pub(super) fn node_wait(deadline: Deadline) -> u32 {
     deadline.remaining_millis() / 10 * 9
 }
 
-/// A batch on its way to one node, over a connection of its own.
+/// A batch on its way to one node.
 struct Writer<'a> {
     core: &'a Core,
     peer: &'a Peer,
     memory: Option<&'a Arc<Memory>>,
-    connection: &'a mut Connection,
+    line: Line<'a>,
     /// Writes that have been sent and not been answered.
-    written: Vec<Asked>,
+    written: Vec<Question>,
     deadline: Deadline,
 }
 
@@ -130,9 +157,26 @@ struct Reserved<'j, 'a> {
 }
 
 impl Writer<'_> {
-    /// Stores as much of `jobs` as the node takes.
-    fn store(&mut self, jobs: Vec<&mut Job<'_>>, mapped: bool, elsewhere: &mut Elsewhere<'_>) -> Result<(), ConnError> {
-        let mut left = jobs;
+    /// Stores as much of `jobs` as the node takes, through its memory if they are `mapped` and it can be.
+    fn store_all(
+        &mut self,
+        jobs: Vec<&mut Job<'_>>,
+        mapped: bool,
+        elsewhere: &mut Elsewhere<'_>,
+    ) -> Result<(), ConnError> {
+        let unmapped = self.store(jobs, mapped, elsewhere)?;
+        self.store(unmapped, false, elsewhere)?;
+        Ok(())
+    }
+
+    /// Stores as much of `jobs` as the node takes one way. Those that must go through the socket instead are given back.
+    fn store<'j, 'a>(
+        &mut self,
+        jobs: Vec<&'j mut Job<'a>>,
+        mapped: bool,
+        elsewhere: &mut Elsewhere<'_>,
+    ) -> Result<Vec<&'j mut Job<'a>>, ConnError> {
+        let (mut left, mut for_socket) = (jobs, Vec::new());
         while !left.is_empty() {
             let Reserved { mut taken, full, unmapped } = self.reserve(left, mapped, elsewhere)?;
             let progress = !taken.is_empty();
@@ -140,13 +184,11 @@ impl Writer<'_> {
                 self.write(&mut taken, mapped)?;
                 self.seal(taken, mapped)?;
             }
-            if mapped && !unmapped.is_empty() {
-                self.store(unmapped, false, elsewhere)?;
-            }
+            for_socket.extend(unmapped);
             // A batch may be in its own way: what it has sealed can be evicted from now on.
             left = if progress { full } else { Vec::new() };
         }
-        Ok(())
+        Ok(for_socket)
     }
 
     fn reserve<'j, 'a>(
@@ -164,9 +206,9 @@ impl Writer<'_> {
             false => Request::ReserveAs(ReserveAs { terms, reserve }),
         };
         self.await_written()?;
-        let asked = self.peer.ask(self.connection, &request, &[], self.patience())?;
+        let asked = self.ask(&request, &[])?;
         elsewhere.look(&mut jobs);
-        let answer = self.peer.answer(self.connection, asked, self.patience())?;
+        let answer = self.answer(asked)?;
         let Reply::Reserved(outcomes) = answer else { return Err(self.confused()) };
         let mut reserved = Reserved { taken: Vec::with_capacity(jobs.len()), ..Reserved::default() };
         let mut unwanted = Vec::new();
@@ -260,7 +302,8 @@ impl Writer<'_> {
                 }
                 let request = Request::Write(Write { slot: taken.slot, offset });
                 let piece = data.slices(offset, bytes);
-                self.written.push(self.peer.ask(self.connection, &request, &piece, self.patience())?);
+                let asked = self.ask(&request, &piece)?;
+                self.written.push(asked);
             }
             let mut running = BlockChecksum::new(taken.job.id, len).start_range(0, len);
             data.iter().for_each(|part| running.update(part));
@@ -309,19 +352,36 @@ impl Writer<'_> {
 
     /// One request and its reply, after those of the Writes that went before it.
     fn call(&mut self, request: &Request) -> Result<Reply, ConnError> {
-        let asked = self.peer.ask(self.connection, request, &[], self.patience())?;
+        let asked = self.ask(request, &[])?;
         self.await_written()?;
-        self.peer.answer(self.connection, asked, self.patience())
+        self.answer(asked)
+    }
+
+    fn ask(&mut self, request: &Request, payload: &[IoSlice<'_>]) -> Result<Question, ConnError> {
+        let until = self.patience();
+        match &mut self.line {
+            Line::Socket(connection) => self.peer.ask(connection, request, payload, until).map(Question::Sent),
+            Line::Desk(desk) => desk.serve(request).map(Question::Answered),
+        }
+    }
+
+    fn answer(&mut self, question: Question) -> Result<Reply, ConnError> {
+        let until = self.patience();
+        match (question, &mut self.line) {
+            (Question::Answered(reply), _) => Ok(reply),
+            (Question::Sent(asked), Line::Socket(connection)) => self.peer.answer(connection, asked, until),
+            (Question::Sent(_), Line::Desk(_)) => Err(self.confused()),
+        }
     }
 
     fn await_written(&mut self) -> Result<(), ConnError> {
         for asked in std::mem::take(&mut self.written) {
-            match self.peer.answer(self.connection, asked, self.patience()) {
+            match self.answer(asked) {
                 Ok(Reply::Written) => {}
                 Ok(_) => return Err(self.confused()),
                 Err(error) => {
                     // Replies to what was sent after it are still to come.
-                    self.connection.socket().close();
+                    self.close();
                     return Err(error);
                 }
             }
@@ -333,8 +393,15 @@ impl Writer<'_> {
         self.deadline.max(Deadline::after(GRACE))
     }
 
+    /// Without all its replies a connection is out of step.
+    fn close(&self) {
+        if let Line::Socket(connection) = &self.line {
+            connection.socket().close();
+        }
+    }
+
     fn confused(&self) -> ConnError {
-        self.connection.socket().close();
+        self.close();
         ConnError::Unexpected("an answer to another question")
     }
 }

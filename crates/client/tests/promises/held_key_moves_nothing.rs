@@ -21,6 +21,31 @@ fn the_second_put_of_a_key_moves_nothing() {
 }
 
 #[test]
+fn a_put_asks_no_catalog_where_indexes_and_the_target_know_all() {
+    // The catalog's answer took as long as the rest of a small put, and could not say more than had been seen already.
+    let cluster = Cluster::new(1);
+    let asked = || {
+        let metrics = cluster.catalog.as_ref().unwrap().metrics();
+        metrics.into_iter().find(|metric| metric.name == "tidepool_catalog_lookups_total").unwrap().value
+    };
+    for over in BOTH {
+        let client = cluster.client(over);
+        let before = asked();
+        assert!(client.put(format!("{over:?}"), b"new", &PutOptions::default()).unwrap().moved);
+        assert_eq!(asked(), before, "{over:?}");
+        assert!(!client.put(format!("{over:?}"), b"two", &PutOptions::default()).unwrap().moved);
+    }
+}
+
+#[test]
+fn a_put_asks_a_catalog_about_nodes_whose_index_it_has_not_seen() {
+    let cluster = Cluster::new(2);
+    let (writer, other) = (cluster.client(Over::Tcp), cluster.client(Over::Tcp));
+    assert!(writer.put("k", b"first", &prefer("n0")).unwrap().moved);
+    assert!(!other.put("k", b"other", &prefer("n1")).unwrap().moved);
+}
+
+#[test]
 fn a_batch_moves_only_what_is_missing() {
     let cluster = Cluster::new(1);
     let client = cluster.client(Over::Shm);

@@ -4,6 +4,7 @@
 use parking_lot::{Condvar, Mutex};
 use std::time::{Duration, Instant};
 use tidepool_wire::catalog::{Ack, Resync};
+use tokio::sync::Notify;
 
 /// How the stream to a catalog stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,6 +47,29 @@ impl State {
             self.left_healthy = Some(self.probed);
         }
     }
+
+    /// Whether a wait for change `number` is over, or when it may be.
+    fn acknowledged(&self, number: u64, until: Instant, bound: Duration) -> Result<Waited, Instant> {
+        let healthy = self.phase == Phase::Healthy;
+        if healthy && self.ack.applied >= number {
+            return Ok(Waited::Done);
+        }
+        if self.released {
+            return Ok(Waited::Late);
+        }
+        let now = Instant::now();
+        match self.left_healthy {
+            _ if healthy => {
+                if now < until {
+                    Err(until)
+                } else {
+                    Ok(Waited::Late)
+                }
+            }
+            Some(left) if now < until.min(left + bound) => Err(until.min(left + bound)),
+            _ => Ok(Waited::Done),
+        }
+    }
 }
 
 /// Why a catalog does not know what the node holds.
@@ -74,6 +98,8 @@ pub(super) struct Link {
     // Short sections: never held while sending or waiting for anything but `changed`.
     state: Mutex<State>,
     changed: Condvar,
+    /// The same for those who move the stream while they wait.
+    news: Notify,
 }
 
 /// What a wait for acknowledgement ended with.
@@ -101,7 +127,26 @@ impl Link {
             probed: Instant::now(),
             left_healthy: None,
         };
-        Self { state: Mutex::new(state), changed: Condvar::new() }
+        Self { state: Mutex::new(state), changed: Condvar::new(), news: Notify::new() }
+    }
+
+    fn wake(&self) {
+        self.changed.notify_all();
+        self.news.notify_waiters();
+    }
+
+    /// Waits until `judge` has a verdict; until then it says when to look again at the latest.
+    async fn judged<T>(&self, judge: impl Fn(&State) -> Result<T, Instant>) -> T {
+        loop {
+            let mut news = std::pin::pin!(self.news.notified());
+            // From here on news are not missed.
+            news.as_mut().enable();
+            let look_again = match judge(&self.state.lock()) {
+                Ok(verdict) => return verdict,
+                Err(instant) => instant,
+            };
+            let _ = tokio::time::timeout_at(look_again.into(), news).await;
+        }
     }
 
     /// Snapshot `number` of a stream begins; what was acknowledged before does not count.
@@ -124,7 +169,7 @@ impl Link {
         let loading = state.phase == Phase::Loading && !state.resync;
         if loading {
             state.phase = Phase::Healthy;
-            self.changed.notify_all();
+            self.wake();
             state.problem = None;
         }
         loading
@@ -140,7 +185,7 @@ impl Link {
         state.phase = Phase::Down;
         state.failed = true;
         state.ack = Ack::default();
-        self.changed.notify_all();
+        self.wake();
     }
 
     /// An acknowledgement came in. On a stream that is to be closed it comes too late: puts no longer wait, so its probe
@@ -154,7 +199,7 @@ impl Link {
         state.probed = state.heard;
         if ack.snapshot == state.snapshot {
             state.ack = ack;
-            self.changed.notify_all();
+            self.wake();
         } else {
             state.ack.probe = ack.probe;
         }
@@ -169,7 +214,7 @@ impl Link {
             state.resync = true;
             state.phase = Phase::Loading;
             state.problem = Some(Problem::new(format!("it asked for a new snapshot: {}", resync.reason)));
-            self.changed.notify_all();
+            self.wake();
         }
     }
 
@@ -178,7 +223,7 @@ impl Link {
         let mut state = self.state.lock();
         state.problem = Some(problem);
         state.failed = true;
-        self.changed.notify_all();
+        self.wake();
     }
 
     /// Why the catalog is not one that puts wait for; `None` if it is.
@@ -219,14 +264,22 @@ impl Link {
 
     /// Waits until `pages` pages of the current snapshot are acknowledged; false when that is too late, the stream ends or
     /// a new snapshot is wanted.
-    pub(super) fn wait_pages(&self, pages: u64, until: Instant) -> bool {
-        let mut state = self.state.lock();
-        while state.phase != Phase::Down && !state.resync && state.ack.pages < pages {
-            if self.changed.wait_until(&mut state, until).timed_out() {
-                break;
-            }
-        }
-        state.phase != Phase::Down && !state.resync && state.ack.pages >= pages
+    pub(super) async fn wait_pages(&self, pages: u64, until: Instant) -> bool {
+        let judge = |state: &State| match state.phase != Phase::Down && !state.resync {
+            true if state.ack.pages >= pages => Ok(true),
+            true if Instant::now() < until => Err(until),
+            _ => Ok(false),
+        };
+        self.judged(judge).await
+    }
+
+    /// Waits until the catalog has been heard after `moment`, or the stream has ended, or `until`.
+    pub(super) async fn wait_heard(&self, moment: Instant, until: Instant) {
+        let judge = |state: &State| match state.heard < moment && state.phase != Phase::Down && Instant::now() < until {
+            true => Err(until),
+            false => Ok(()),
+        };
+        self.judged(judge).await;
     }
 
     /// Waits until the stream is healthy for the first time, or has failed; false if neither has happened in time.
@@ -243,31 +296,18 @@ impl Link {
     /// Ends every wait for acknowledgement, now and from now on.
     pub(super) fn release(&self) {
         self.state.lock().released = true;
-        self.changed.notify_all();
+        self.wake();
     }
 
     /// Waits until the catalog has acknowledged change `number`, if it is healthy. If its stream has ended and it may not
     /// know that yet and still call itself complete, the wait is for the rest of the bound.
-    pub(super) fn wait_acknowledged(&self, number: u64, until: Instant, bound: Duration) -> Waited {
-        let mut state = self.state.lock();
-        loop {
-            let healthy = state.phase == Phase::Healthy;
-            if healthy && state.ack.applied >= number {
-                return Waited::Done;
-            }
-            if state.released {
-                return Waited::Late;
-            }
-            let wait = match state.left_healthy {
-                _ if healthy => until,
-                Some(left) if left + bound > Instant::now() => until.min(left + bound),
-                _ => return Waited::Done,
-            };
-            if self.changed.wait_until(&mut state, wait).timed_out() && Instant::now() >= until {
-                let healthy = state.phase == Phase::Healthy;
-                return if healthy && state.ack.applied < number { Waited::Late } else { Waited::Done };
-            }
-        }
+    pub(super) async fn wait_acknowledged(&self, number: u64, until: Instant, bound: Duration) -> Waited {
+        self.judged(|state| state.acknowledged(number, until, bound)).await
+    }
+
+    /// What [`Link::wait_acknowledged`] would say without waiting.
+    pub(super) fn acknowledged(&self, number: u64, until: Instant, bound: Duration) -> Option<Waited> {
+        self.state.lock().acknowledged(number, until, bound).ok()
     }
 
     /// The catalog has not acknowledged change `number` in time: no put waits for it any more, and its stream will be
@@ -279,7 +319,7 @@ impl Link {
             state.phase = Phase::Down;
             state.gave_up += 1;
             state.problem = Some(Problem::new("it did not acknowledge a put in time"));
-            self.changed.notify_all();
+            self.wake();
         }
     }
 }
@@ -310,7 +350,8 @@ mod tests {
         let started = Instant::now();
         link.acknowledge(ack(0, 1));
         link.give_up(1);
-        let waited = link.wait_acknowledged(2, Instant::now() + 10 * BOUND, BOUND);
+        let driver = super::super::driver::Driver::new().unwrap();
+        let waited = driver.drive(link.wait_acknowledged(2, Instant::now() + 10 * BOUND, BOUND));
         assert_eq!(waited, Waited::Done);
         assert!(started.elapsed() >= BOUND, "answered while the catalog may be complete");
         assert_eq!(link.numbers().2, 1);

@@ -1,13 +1,14 @@
 //! Announces what this node holds to every catalog, and says when they know.
 //!
 //! One thread per catalog keeps one inventory stream open (see `docs/catalog.md`). A put calls
-//! [`Announcer::wait_announced`] before it is answered: it sends the change on its own thread and waits for each healthy
-//! catalog's acknowledgement. A catalog that does not acknowledge in time costs that one put the bound, and later ones
+//! [`Announcer::wait_announced`] before it is answered: it sends the change and hears each healthy catalog's acknowledgement
+//! on its own thread. A catalog that does not acknowledge in time costs that one put the bound, and later ones
 //! nothing: its stream is closed, and it gets a snapshot when it answers again. A catalog that is reached under several
 //! addresses gets one stream; the other addresses are tried again now and then.
 
 mod claims;
 mod complaint;
+mod driver;
 mod link;
 mod outbox;
 mod sender;
@@ -17,6 +18,7 @@ mod tests;
 
 use claims::Claims;
 use complaint::Complaint;
+use driver::Driver;
 use link::{Link, Waited};
 use outbox::Stopped;
 use parking_lot::Mutex;
@@ -30,13 +32,10 @@ use std::time::{Duration, Instant};
 use tidepool_store::inventory::Inventory;
 use tidepool_types::{Deadline, Epoch, NodeName};
 use tidepool_wire::catalog as wire;
-use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
 /// How often a wait looks whether the node stops.
 const STEP: Duration = Duration::from_millis(50);
-/// How long threads of the runtime that hang, as one that looks up a name may, are waited for.
-const HANGING: Duration = Duration::from_millis(100);
 
 /// What a node tells catalogs about itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -128,12 +127,7 @@ pub struct Announcer {
     targets: Vec<Arc<Target>>,
     stop: watch::Sender<bool>,
     // Taken once, by whoever stops.
-    running: Mutex<Option<Running>>,
-}
-
-struct Running {
-    threads: Vec<JoinHandle<()>>,
-    runtime: Runtime,
+    threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Announcer {
@@ -145,16 +139,14 @@ impl Announcer {
         config: AnnounceConfig,
     ) -> io::Result<Self> {
         let (stop, stopped) = watch::channel(false);
-        let target = |address| Arc::new(Target { address, link: Arc::new(Link::new()), outbox: Mutex::default() });
-        let targets: Vec<_> = catalogs.into_iter().map(target).collect();
-        let (used, running) = (Arc::default(), Mutex::default());
-        let announcer = Self { inventory, config, used, targets, stop, running };
-        if announcer.targets.is_empty() {
-            return Ok(announcer);
-        }
-        let mut builder = tokio::runtime::Builder::new_multi_thread();
-        let runtime = builder.worker_threads(1).thread_name("tp-announce-io").enable_all().build()?;
-        let (mut threads, claims) = (Vec::new(), Arc::<Claims>::default());
+        let target = |address| {
+            let (link, outbox, driver) = (Arc::new(Link::new()), Mutex::default(), Driver::new()?);
+            Ok(Arc::new(Target { address, link, outbox, driver }))
+        };
+        let targets = catalogs.into_iter().map(target).collect::<io::Result<Vec<_>>>()?;
+        let (used, threads) = (Arc::default(), Mutex::default());
+        let announcer = Self { inventory, config, used, targets, stop, threads };
+        let claims = Arc::<Claims>::default();
         for target in &announcer.targets {
             let sender = Sender {
                 target: target.clone(),
@@ -163,14 +155,12 @@ impl Announcer {
                 used: announcer.used.clone(),
                 config: announcer.config.clone(),
                 claims: claims.clone(),
-                runtime: runtime.handle().clone(),
                 stop: stopped.clone(),
                 complaint: Complaint::default(),
             };
             let thread = std::thread::Builder::new().name("tp-announce".to_owned());
-            threads.push(thread.spawn(move || sender.run())?);
+            announcer.threads.lock().push(thread.spawn(move || sender.run())?);
         }
-        *announcer.running.lock() = Some(Running { threads, runtime });
         Ok(announcer)
     }
 
@@ -202,11 +192,15 @@ impl Announcer {
                 self.inventory.wake();
             }
         }
+        if self.targets.len() > 1 {
+            // Each has its message before one of them is waited for.
+            self.targets.iter().filter(|target| target.link.is_healthy()).for_each(|target| target.driver.turn());
+        }
         let bound = Instant::now() + self.config.ack_bound;
         let until = bound.min(deadline.instant());
         let mut all = true;
         for target in &self.targets {
-            if target.link.wait_acknowledged(number, until, self.config.ack_bound) == Waited::Late {
+            if self.waited(target, number, until) == Waited::Late {
                 if Instant::now() >= bound {
                     tracing::warn!(
                         catalog = target.address,
@@ -219,6 +213,12 @@ impl Announcer {
             }
         }
         all
+    }
+
+    fn waited(&self, Target { link, driver, .. }: &Target, number: u64, until: Instant) -> Waited {
+        let bound = self.config.ack_bound;
+        let known = link.acknowledged(number, until, bound);
+        known.unwrap_or_else(|| driver.drive(link.wait_acknowledged(number, until, bound)))
     }
 
     /// Tells catalogs, with the next heartbeat, how many bytes are used.
@@ -253,11 +253,10 @@ impl Announcer {
     /// Says goodbye to every catalog and joins every thread.
     pub fn stop(&self) {
         self.stop.send_replace(true);
-        let Some(Running { threads, runtime }) = self.running.lock().take() else { return };
+        let threads = std::mem::take(&mut *self.threads.lock());
         for thread in threads {
             let _ = thread.join();
         }
-        runtime.shutdown_timeout(HANGING);
     }
 }
 

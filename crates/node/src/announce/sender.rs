@@ -3,6 +3,7 @@
 
 use super::claims::Claims;
 use super::complaint::Complaint;
+use super::driver::Driver;
 use super::link::Link;
 use super::outbox::{Outbox, Stopped, page};
 use super::stream::{Stream, heartbeat};
@@ -13,7 +14,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tidepool_store::inventory::Inventory;
 use tidepool_wire::catalog::{InventoryUp, inventory_up::Message};
-use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 
 /// Slots of the inventory that one page covers.
@@ -37,6 +37,7 @@ pub(super) struct Target {
     /// Present while changes may go out: between the last page of a snapshot and the end of the stream. Puts send their
     /// own changes through it rather than wait for this thread to wake up.
     pub(super) outbox: Mutex<Option<Outbox>>,
+    pub(super) driver: Driver,
 }
 
 /// See the file's head.
@@ -47,7 +48,6 @@ pub(super) struct Sender {
     pub(super) used: Arc<AtomicU64>,
     pub(super) config: AnnounceConfig,
     pub(super) claims: Arc<Claims>,
-    pub(super) runtime: Handle,
     pub(super) stop: watch::Receiver<bool>,
     pub(super) complaint: Complaint,
 }
@@ -97,15 +97,15 @@ impl Sender {
     fn rest(&mut self, time: Duration) {
         let stop = &mut self.stop;
         let stopped = async { tokio::time::timeout(time, stop.wait_for(|stop| *stop)).await.is_ok() };
-        self.runtime.block_on(stopped);
+        self.target.driver.drive(stopped);
     }
 
     /// Opens a stream, unless the announcer stops first.
     fn open(&mut self) -> Option<Stream> {
-        let Self { target, info, used, claims, config, runtime, stop, complaint, .. } = self;
-        let Target { address, link, .. } = &**target;
+        let Self { target, info, used, claims, config, stop, complaint, .. } = self;
+        let Target { address, link, driver, .. } = &**target;
         let hello = info.to_wire(used.load(Ordering::Relaxed));
-        let opened = runtime.block_on(async {
+        let opened = driver.drive(async {
             tokio::select! {
                 opened = Stream::open(address, hello, link.clone(), claims, config) => Some(opened),
                 _ = stop.wait_for(|stop| *stop) => None,
@@ -147,9 +147,11 @@ impl Sender {
         };
         self.target.link.take_down("it went silent, or the stream broke");
         match end {
-            End::Stop => stream.part(PARTING),
+            End::Stop => stream.part(&self.target.driver, PARTING),
             End::Broken | End::Snapshot => stream.close(),
         }
+        // So that the connection hears of its end.
+        self.target.driver.turn();
         tracing::info!(catalog = self.target.address, "inventory stream closed");
     }
 
@@ -192,11 +194,12 @@ impl Sender {
             self.check()?;
             let until_heartbeat = next_heartbeat.saturating_duration_since(Instant::now());
             self.inventory.wait(sent, until_heartbeat);
+            let turn = Instant::now();
             // Read before the changes are: the heartbeat then speaks for a moment after that probe was seen.
             let probe = self.target.link.probe();
             let mut guard = self.target.outbox.lock();
             let outbox = guard.as_mut().ok_or(End::Broken)?;
-            let latest = self.inventory.latest();
+            let (before, latest) = (outbox.sent, self.inventory.latest());
             match outbox.send_changes(&*self.inventory, latest, &self.config) {
                 Stopped::Idle => {}
                 Stopped::Full => {
@@ -209,11 +212,18 @@ impl Sender {
                 Stopped::Closed => return Err(End::Broken),
             }
             sent = outbox.sent;
+            let mut is_news = sent > before;
             // A heartbeat may wait for room; puts must not wait with it.
             drop(guard);
             if Instant::now() >= next_heartbeat {
                 self.send(stream, heartbeat(sent, probe, self.used.load(Ordering::Relaxed)))?;
                 next_heartbeat = Instant::now() + self.config.heartbeat;
+                is_news = true;
+            }
+            // Every message is answered. Puts move the stream for theirs, and this for its own.
+            if is_news {
+                let Target { link, driver, .. } = &*self.target;
+                driver.drive(link.wait_heard(turn, next_heartbeat));
             }
         }
     }
@@ -235,7 +245,7 @@ impl Sender {
         let until = Instant::now() + self.config.silence;
         while Instant::now() < until {
             let room = async { tokio::time::timeout(self.config.heartbeat, channel.reserve()).await };
-            match self.runtime.block_on(room) {
+            match self.target.driver.drive(room) {
                 Ok(Ok(_)) => return self.check(),
                 Ok(Err(_)) => return Err(End::Broken),
                 Err(_) => self.check()?,
@@ -246,11 +256,15 @@ impl Sender {
 
     fn wait_pages(&self, pages: u64) -> Result<(), End> {
         let until = Instant::now() + self.config.silence;
-        if self.target.link.wait_pages(pages, until) { Ok(()) } else { Err(self.interrupted()) }
+        if self.target.driver.drive(self.target.link.wait_pages(pages, until)) {
+            Ok(())
+        } else {
+            Err(self.interrupted())
+        }
     }
 
     fn send(&self, stream: &Stream, message: Message) -> Result<(), End> {
-        if stream.send(message, self.config.silence) { Ok(()) } else { Err(End::Broken) }
+        if stream.send(&self.target.driver, message, self.config.silence) { Ok(()) } else { Err(End::Broken) }
     }
 
     /// Why a stream that is up no longer goes on.

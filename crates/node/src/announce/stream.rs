@@ -2,13 +2,13 @@
 
 use super::AnnounceConfig;
 use super::claims::{Claim, Claims};
+use super::driver::Driver;
 use super::link::{Link, Problem};
 use std::sync::Arc;
 use std::time::Duration;
 use tidepool_wire::catalog::{
     self as wire, Heartbeat, Hello, InventoryDown, InventoryUp, inventory_down, inventory_up::Message,
 };
-use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_stream::wrappers::ReceiverStream;
@@ -21,7 +21,6 @@ const QUEUE: usize = 8;
 pub(super) struct Stream {
     pub(super) up: mpsc::Sender<InventoryUp>,
     listener: JoinHandle<()>,
-    runtime: Handle,
     _claim: Claim,
 }
 
@@ -51,29 +50,28 @@ impl Stream {
         };
         let opened = tokio::time::timeout(config.connect_within, connect).await;
         let (claim, down) = opened.map_err(|_| Problem::new("no answer"))??;
-        let runtime = Handle::current();
-        let listener = runtime.spawn(listen(down, link));
-        Ok(Self { up, listener, runtime, _claim: claim })
+        let listener = tokio::spawn(listen(down, link));
+        Ok(Self { up, listener, _claim: claim })
     }
 
     /// Sends one message, waiting for room until `within` has passed; false when there was none or the stream is closed.
-    pub(super) fn send(&self, message: Message, within: Duration) -> bool {
+    pub(super) fn send(&self, driver: &Driver, message: Message, within: Duration) -> bool {
         let message = InventoryUp { message: Some(message) };
         match self.up.try_send(message) {
             Ok(()) => true,
             Err(mpsc::error::TrySendError::Closed(_)) => false,
             Err(mpsc::error::TrySendError::Full(message)) => {
                 let sent = async { tokio::time::timeout(within, self.up.send(message)).await };
-                matches!(self.runtime.block_on(sent), Ok(Ok(())))
+                matches!(driver.drive(sent), Ok(Ok(())))
             }
         }
     }
 
     /// Says goodbye and waits a moment for the catalog to take note.
-    pub(super) fn part(self, within: Duration) {
-        let Self { up, listener, runtime, _claim } = self;
+    pub(super) fn part(self, driver: &Driver, within: Duration) {
+        let Self { up, listener, _claim } = self;
         let goodbye = InventoryUp { message: Some(Message::Goodbye(wire::Goodbye {})) };
-        runtime.block_on(async {
+        driver.drive(async {
             let abort = listener.abort_handle();
             let taken = async {
                 let _ = up.send(goodbye).await;

@@ -7,14 +7,14 @@ mod write;
 use crate::guests::Seat;
 use crate::leases::OpenRing;
 use crate::node::Shared;
-use crate::process::{Process, add};
+use crate::process::add;
 use read::pinned;
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidepool_transfer::conn::{ConnError, Connection, Incoming};
-use tidepool_types::{ClientId, Deadline};
+use tidepool_types::Deadline;
 use tidepool_wire::message::{Hello, Reason, Reply, Request, ReserveAs, SlotName, Terms, Welcome};
+pub(crate) use write::Writes;
 
 /// How long a client may take to say hello.
 const HELLO_BUDGET: Duration = Duration::from_secs(5);
@@ -30,14 +30,11 @@ const IDLE_STEP: Duration = Duration::from_secs(3600);
 /// A connection and what belongs to it.
 pub(crate) struct Session<'a> {
     shared: &'a Arc<Shared>,
+    /// What the connection's client has reserved. It is freed before the connection is closed.
+    writes: Writes,
     connection: Connection,
-    client: ClientId,
     /// Whether the client has the node's memory mapped.
     memory: bool,
-    /// The client's process, when it is on this host and can be watched.
-    process: Option<Arc<Process>>,
-    /// Reservations that this connection asked for and that are still open.
-    mine: HashSet<SlotName>,
     /// Views that the latest reply named. The client has them only once it has read that.
     named: Vec<SlotName>,
     /// How long what the connection reads is leased; not at all unless it has asked for it.
@@ -47,7 +44,7 @@ pub(crate) struct Session<'a> {
 }
 
 /// What a handler leaves for the loop to do.
-enum Answer {
+pub(crate) enum Answer {
     /// Send this.
     Reply(Reply),
     /// It was sent already, or none is due.
@@ -63,9 +60,8 @@ impl<'a> Session<'a> {
         let end = match Self::welcome(shared, connection, local, seat) {
             Ok(mut session) => {
                 let end = session.run();
-                tracing::debug!(client = session.client.0, %end, "connection ended");
+                tracing::debug!(client = session.writes.client.0, %end, "connection ended");
                 session.take_back_unread(&end);
-                session.close();
                 end
             }
             Err(error) => {
@@ -95,8 +91,8 @@ impl<'a> Session<'a> {
         let node = shared.config.name.to_string();
         let writable = process.is_some();
         let welcome = Welcome { node, epoch: shared.pool.epoch(), memory, writable };
-        let (mine, named) = (HashSet::new(), Vec::new());
-        let mut session = Self { shared, connection, client, memory, process, mine, named, lease: None, ring: None };
+        let writes = Writes::new(Arc::clone(shared), client, process);
+        let mut session = Self { shared, connection, memory, writes, named: Vec::new(), lease: None, ring: None };
         let [map, slab] = shared.pool.readable();
         let fds = [map, slab, shared.pool.writable()];
         let fds = if !memory {
@@ -106,13 +102,8 @@ impl<'a> Session<'a> {
         } else {
             &fds[..2]
         };
-        match session.connection.welcome(welcome, fds, until) {
-            Ok(()) => Ok(session),
-            Err(error) => {
-                session.close();
-                Err(error)
-            }
-        }
+        session.connection.welcome(welcome, fds, until)?;
+        Ok(session)
     }
 
     fn run(&mut self) -> ConnError {
@@ -142,20 +133,13 @@ impl<'a> Session<'a> {
         let until = Deadline::after(SEND_BUDGET);
         match answer {
             Answer::Reply(reply) => {
-                let latency = match &reply {
-                    Reply::Reserved(_) => Some(&self.shared.counters.reserve_latency),
-                    Reply::Sealed(_) => Some(&self.shared.counters.seal_latency),
-                    _ => None,
-                };
                 let pinned = pinned(&reply);
                 if let Err(error) = self.connection.send_reply(number, &reply, &[], &[], until) {
                     self.let_go(&pinned);
                     return Err(error);
                 }
                 self.named = pinned;
-                if let Some(latency) = latency {
-                    latency.observe(started.elapsed());
-                }
+                self.shared.counters.observe(&reply, started.elapsed());
             }
             Answer::None => {}
             Answer::Refuse(reason, message) => self.connection.refuse(number, reason, message, until)?,
@@ -189,8 +173,8 @@ impl<'a> Session<'a> {
             Request::Reserve(reserve) => self.reserve(&reserve, &Terms::default()),
             Request::ReserveAs(ReserveAs { terms, reserve }) => self.reserve(&reserve, &terms),
             Request::Write(write) => self.write(&write, payload_len)?,
-            Request::Seal(seal) => self.seal(&seal),
-            Request::Abort(slots) => self.abort(&slots),
+            Request::Seal(seal) => self.writes.seal(&seal),
+            Request::Abort(slots) => self.writes.abort(&slots),
             Request::Get(get) => self.get(number, &get)?,
             Request::Confirm(ids) => self.confirm(&ids),
             Request::View(ids) => self.view(&ids),
@@ -213,20 +197,5 @@ impl<'a> Session<'a> {
             Request::Offer(offer) => self.offer(offer),
             Request::Catalogs => Answer::Reply(Reply::Catalogs(self.shared.config.catalogs.clone())),
         })
-    }
-
-    /// Frees what the connection held, except what its process could still be writing to.
-    fn close(&mut self) {
-        for name in std::mem::take(&mut self.mine) {
-            let taken = self.shared.reservations.take(name, self.client, Deadline::after(FRAME_BUDGET));
-            if let (Some(open), Some(process)) = (taken, &self.process)
-                && open.is_mapped()
-            {
-                process.quarantine(open.reservation);
-            }
-        }
-        if let Some(process) = self.process.take() {
-            self.shared.processes.disconnected(&process);
-        }
     }
 }

@@ -85,7 +85,7 @@ impl Session<'_> {
         let started = Instant::now();
         let counters = &self.shared.counters;
         let Shared { pool, leases, .. } = &**self.shared;
-        let source = Source { pool, counters, reader: self.client, leases, lease: self.lease };
+        let source = Source { pool, counters, reader: self.writes.client, leases, lease: self.lease };
         // A reader that stopped waiting must not keep blocks held.
         let budget = Duration::from_millis(get.wait_millis.into()).min(SEND_BUDGET);
         let served = serve_get(&mut self.connection, number, get, &source, Deadline::after(budget))?;
@@ -98,7 +98,7 @@ impl Session<'_> {
     }
 
     pub(super) fn view(&self, ids: &[BlockId]) -> Answer {
-        let Some(process) = &self.process else {
+        let Some(process) = &self.writes.process else {
             let message = "views need a Unix socket and a process that the node can watch";
             return Answer::Refuse(Reason::NotHere, message.to_owned());
         };
@@ -150,7 +150,7 @@ impl Session<'_> {
     }
 
     pub(super) fn let_go(&self, slots: &[SlotName]) {
-        if let Some(process) = &self.process {
+        if let Some(process) = &self.writes.process {
             slots.iter().for_each(|slot| process.drop_view(*slot));
         }
     }

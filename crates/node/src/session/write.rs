@@ -1,14 +1,17 @@
 //! Putting blocks in: reserve, write, seal, abort.
 
 use super::{Answer, FRAME_BUDGET, Session};
-use crate::process::add;
+use crate::node::Shared;
+use crate::process::{Process, add};
 use crate::reservations::Open;
+use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
 use tidepool_store::{BlockTerms, NoRoom, Sealed};
 use tidepool_transfer::conn::ConnError;
 use tidepool_transfer::ops::Region;
 use tidepool_transfer::tcp::serve::recv_write;
-use tidepool_types::{BlockId, CopyName, Deadline, InvalidInput, Key, TenantSecret, check_block_len};
+use tidepool_types::{BlockId, ClientId, CopyName, Deadline, InvalidInput, Key, TenantSecret, check_block_len};
 use tidepool_wire::checksum::BlockChecksum;
 use tidepool_wire::message::{
     Reason, Reply, Reserve, ReserveItem, ReserveOutcome, Seal, SealItem, SealOutcome, SlotName, Terms, Write,
@@ -22,8 +25,40 @@ fn checked(items: &[ReserveItem]) -> Result<(Vec<Key<'_>>, Vec<BlockId>), Invali
     Ok((keys, ids))
 }
 
-impl Session<'_> {
-    pub(super) fn reserve(&mut self, reserve: &Reserve, terms: &Terms) -> Answer {
+/// One writer's reservations. Dropping it frees them, except those that its process could still be writing to.
+pub(crate) struct Writes {
+    pub(super) shared: Arc<Shared>,
+    pub(super) client: ClientId,
+    /// The writer's process, when it is on this host and can be watched.
+    pub(super) process: Option<Arc<Process>>,
+    /// Reservations that are still open.
+    mine: HashSet<SlotName>,
+}
+
+impl Drop for Writes {
+    fn drop(&mut self) {
+        for name in std::mem::take(&mut self.mine) {
+            let taken = self.shared.reservations.take(name, self.client, Deadline::after(FRAME_BUDGET));
+            if let (Some(open), Some(process)) = (taken, &self.process)
+                && open.is_mapped()
+            {
+                process.quarantine(open.reservation);
+            }
+        }
+        if let Some(process) = self.process.take() {
+            self.shared.processes.disconnected(&process);
+        }
+    }
+}
+
+impl Writes {
+    /// For `client`, whose process has been counted as connected once more.
+    pub(crate) fn new(shared: Arc<Shared>, client: ClientId, process: Option<Arc<Process>>) -> Self {
+        Self { shared, client, process, mine: HashSet::new() }
+    }
+
+    /// Takes space, waiting for it for as long as `is_wanted` says yes.
+    pub(crate) fn reserve(&mut self, reserve: &Reserve, terms: &Terms, is_wanted: &dyn Fn() -> bool) -> Answer {
         if !terms.groups.is_empty() && terms.groups.len() != reserve.items.len() {
             return Answer::Refuse(Reason::Invalid, "groups: there is one for each block, or none at all".to_owned());
         }
@@ -55,7 +90,8 @@ impl Session<'_> {
             let len = reserve.items[index].len;
             let group = terms.groups.get(index).copied().flatten();
             let terms = BlockTerms { version: terms.version, pin: terms.pin, group };
-            let outcome = self.reserve_one(keys[index], ids[index], (len, terms), reserve.mapped, deadline);
+            let outcome =
+                self.reserve_one(keys[index], ids[index], (len, terms), reserve.mapped, (deadline, is_wanted));
             taken |= matches!(outcome, ReserveOutcome::Taken { .. });
             outcome
         };
@@ -68,7 +104,7 @@ impl Session<'_> {
         id: BlockId,
         (len, terms): (u64, BlockTerms),
         mapped: bool,
-        until: Deadline,
+        (until, is_wanted): (Deadline, &dyn Fn() -> bool),
     ) -> ReserveOutcome {
         let charge = match (mapped, &self.process) {
             (false, _) => None,
@@ -83,8 +119,7 @@ impl Session<'_> {
             }
             (true, None) => return ReserveOutcome::UseSocket,
         };
-        let is_wanted = || !self.shared.stop.is_set() && !self.connection.socket().has_hung_up();
-        let reserved = self.shared.pool.reserve(key, id, len, self.client, until, &is_wanted);
+        let reserved = self.shared.pool.reserve(key, id, len, self.client, until, is_wanted);
         match reserved.and_then(|reservation| reservation.with_terms(terms)) {
             Ok(reservation) => {
                 let offset = reservation.offset();
@@ -97,31 +132,7 @@ impl Session<'_> {
         }
     }
 
-    pub(super) fn write(&mut self, write: &Write, payload_len: u64) -> Result<Answer, ConnError> {
-        let until = Deadline::after(FRAME_BUDGET);
-        let (receiver, counters) = (self.connection.receiver(), &self.shared.counters);
-        let received = self.shared.reservations.with(write.slot, self.client, |open| {
-            let start = open.reservation.address(write.offset, payload_len).filter(|_| payload_len > 0)?;
-            open.note_receiving(write.offset, payload_len);
-            let to = Region { start, len: payload_len as usize };
-            let checksum = BlockChecksum::new(open.id(), open.reservation.len());
-            // SAFETY: the bytes lie inside the reservation, which stays open while this runs; a second Write of the same
-            // bytes by the same client stores the same values.
-            let received = unsafe { recv_write(receiver, to, &checksum, write.offset, until) };
-            Some(received.map(|sums| open.note_received(write.offset, payload_len, &sums)))
-        });
-        match received {
-            Some(Some(Ok(()))) => {
-                add(&counters.socket_bytes_in, payload_len);
-                Ok(Answer::Reply(Reply::Written))
-            }
-            Some(Some(Err(error))) => Err(error),
-            Some(None) => Ok(Answer::Refuse(Reason::Invalid, "a write past the end of its reservation".to_owned())),
-            None => Ok(Answer::Refuse(Reason::Invalid, "a write to a reservation that is not open".to_owned())),
-        }
-    }
-
-    pub(super) fn seal(&mut self, seal: &Seal) -> Answer {
+    pub(crate) fn seal(&mut self, seal: &Seal) -> Answer {
         let until = Deadline::after(Duration::from_millis(seal.wait_millis.into()));
         let outcomes: Vec<SealOutcome> = seal.items.iter().map(|item| self.seal_one(item, until)).collect();
         // Either way the put is answered, and must be known to the catalogs.
@@ -152,7 +163,7 @@ impl Session<'_> {
         }
     }
 
-    pub(super) fn abort(&mut self, slots: &[SlotName]) -> Answer {
+    pub(crate) fn abort(&mut self, slots: &[SlotName]) -> Answer {
         for slot in slots {
             self.mine.remove(slot);
             // Dropped here: a client that aborts says that it no longer writes.
@@ -162,5 +173,37 @@ impl Session<'_> {
             process.release_late();
         }
         Answer::Reply(Reply::Done)
+    }
+}
+
+impl Session<'_> {
+    pub(super) fn reserve(&mut self, reserve: &Reserve, terms: &Terms) -> Answer {
+        let Self { shared, connection, writes, .. } = self;
+        let is_wanted = || !shared.stop.is_set() && !connection.socket().has_hung_up();
+        writes.reserve(reserve, terms, &is_wanted)
+    }
+
+    pub(super) fn write(&mut self, write: &Write, payload_len: u64) -> Result<Answer, ConnError> {
+        let until = Deadline::after(FRAME_BUDGET);
+        let (receiver, counters) = (self.connection.receiver(), &self.shared.counters);
+        let received = self.shared.reservations.with(write.slot, self.writes.client, |open| {
+            let start = open.reservation.address(write.offset, payload_len).filter(|_| payload_len > 0)?;
+            open.note_receiving(write.offset, payload_len);
+            let to = Region { start, len: payload_len as usize };
+            let checksum = BlockChecksum::new(open.id(), open.reservation.len());
+            // SAFETY: the bytes lie inside the reservation, which stays open while this runs; a second Write of the same
+            // bytes by the same client stores the same values.
+            let received = unsafe { recv_write(receiver, to, &checksum, write.offset, until) };
+            Some(received.map(|sums| open.note_received(write.offset, payload_len, &sums)))
+        });
+        match received {
+            Some(Some(Ok(()))) => {
+                add(&counters.socket_bytes_in, payload_len);
+                Ok(Answer::Reply(Reply::Written))
+            }
+            Some(Some(Err(error))) => Err(error),
+            Some(None) => Ok(Answer::Refuse(Reason::Invalid, "a write past the end of its reservation".to_owned())),
+            None => Ok(Answer::Refuse(Reason::Invalid, "a write to a reservation that is not open".to_owned())),
+        }
     }
 }

@@ -2,16 +2,17 @@
 //!
 //! The socket stays in blocking mode with a short time-out of its own ([`TICK`]), so that a busy connection costs one
 //! system call per piece; between pieces the deadline is checked, which a peer that trickles bytes cannot extend. Near
-//! the deadline, and while a connection idles, the wait is a `poll` with the exact time left instead.
+//! the deadline, and while a connection idles, the wait is a `poll` with the exact time left instead. So is every wait to
+//! receive on a Unix socket: whoever sleeps in a receive there is woken when the peer reads what was sent to it, for nothing.
 
 use super::ConnError;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_domain};
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
-    Shutdown, recvmsg, sendmsg, shutdown,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, Shutdown, recvmsg, sendmsg, shutdown,
 };
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -30,6 +31,8 @@ pub const MAX_FDS: usize = 8;
 #[derive(Debug)]
 pub struct Socket {
     fd: OwnedFd,
+    /// Whether the peer is on this host, and waits are `poll`s.
+    unix: bool,
     /// Set once and for all when the stream may be out of step; checked before every use.
     closed: AtomicBool,
 }
@@ -40,7 +43,8 @@ impl Socket {
         rustix::io::ioctl_fionbio(&fd, false)?;
         set_socket_timeout(&fd, Timeout::Recv, Some(TICK))?;
         set_socket_timeout(&fd, Timeout::Send, Some(TICK))?;
-        Ok(Self { fd, closed: AtomicBool::new(false) })
+        let unix = socket_domain(&fd)? == AddressFamily::UNIX;
+        Ok(Self { fd, unix, closed: AtomicBool::new(false) })
     }
 
     /// Ends the connection for both sides, also under a thread that waits on it. May be called from any thread.
@@ -123,7 +127,7 @@ impl Socket {
     ) -> Result<usize, ConnError> {
         let count = pieces.len().min(MAX_PIECES);
         let pieces = &mut pieces[..count];
-        let mut blocking = true;
+        let mut blocking = !self.unix;
         loop {
             self.check_open()?;
             let left = until.remaining();

@@ -51,7 +51,7 @@ fn all_healthy(announcer: &Announcer) -> bool {
 
 /// Asks one catalog.
 struct Asker {
-    runtime: Runtime,
+    runtime: tokio::runtime::Runtime,
     client: wire::catalog_client::CatalogClient<tonic::transport::Channel>,
 }
 
@@ -265,7 +265,7 @@ fn a_node_that_stops_says_goodbye_and_leaves_no_thread() {
     eventually("it is healthy", || all_healthy(&announcer));
     announcer.set_used_bytes(77);
     announcer.stop();
-    assert!(announcer.running.lock().is_none());
+    assert!(announcer.threads.lock().is_empty());
     eventually("its block is gone at once", || asker.found(&[id(1)]) == [false]);
     assert_eq!(Arc::strong_count(&inventory), 2, "the announcer itself and this test: no thread holds it");
 }

@@ -1,0 +1,59 @@
+//! The door for clients in the node's own process: their puts are served on their own thread.
+
+use crate::node::Shared;
+use crate::session::{Answer, Writes};
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+use tidepool_transfer::conn::ConnError;
+use tidepool_transfer::direct::{Direct, InProcess};
+use tidepool_types::{ClientId, Epoch};
+use tidepool_wire::message::{Refusal, Reply, Request, ReserveAs, Terms};
+
+/// See the file's head. It does not keep the node.
+pub(crate) struct Door {
+    pub(crate) epoch: Epoch,
+    pub(crate) node: Weak<Shared>,
+}
+
+impl InProcess for Door {
+    fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    fn open(&self, client: ClientId) -> Option<Box<dyn Direct>> {
+        let shared = self.node.upgrade()?;
+        let process = shared.processes.here(client)?;
+        Some(Box::new(Desk { writes: Writes::new(Arc::clone(&shared), client, Some(process)), shared }))
+    }
+}
+
+/// One client's puts.
+struct Desk {
+    shared: Arc<Shared>,
+    writes: Writes,
+}
+
+impl Direct for Desk {
+    fn serve(&mut self, request: &Request) -> Result<Reply, ConnError> {
+        let Self { shared, writes } = self;
+        let (started, is_wanted) = (Instant::now(), || !shared.stop.is_set());
+        if !is_wanted() {
+            return Err(ConnError::Closed);
+        }
+        let answer = match request {
+            Request::Reserve(reserve) => writes.reserve(reserve, &Terms::default(), &is_wanted),
+            Request::ReserveAs(ReserveAs { terms, reserve }) => writes.reserve(reserve, terms, &is_wanted),
+            Request::Seal(seal) => writes.seal(seal),
+            Request::Abort(slots) => writes.abort(slots),
+            _ => return Err(ConnError::Unexpected("a request that is not part of a put")),
+        };
+        match answer {
+            Answer::Reply(reply) => {
+                shared.counters.observe(&reply, started.elapsed());
+                Ok(reply)
+            }
+            Answer::Refuse(reason, message) => Err(ConnError::Refused(Refusal { reason, message })),
+            Answer::None => Err(ConnError::Unexpected("no answer")),
+        }
+    }
+}
