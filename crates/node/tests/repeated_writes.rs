@@ -1,4 +1,4 @@
-//! Write frames that come twice, overlap, or do not belong: they store the same bytes again, or are refused. A block that
+//! Write and Fill frames that come twice, overlap, or do not belong: they store the same bytes again, or are refused. A block that
 //! is sealed has the bytes that its writer summed, and nobody else's block is touched.
 
 mod common;
@@ -8,7 +8,7 @@ use std::io::IoSlice;
 use tidepool_transfer::conn::ConnError;
 use tidepool_types::Generation;
 use tidepool_wire::checksum::{BlockChecksum, Sums};
-use tidepool_wire::message::{Reason, Reply, Request, ReserveOutcome, SealOutcome, SlotName, Write};
+use tidepool_wire::message::{Reason, Reply, Request, ReserveOutcome, Seal, SealItem, SealOutcome, SlotName, Write};
 
 const LEN: usize = 300_000;
 
@@ -157,4 +157,51 @@ fn one_slice_over_many_connections_at_once_is_sealed_whole_or_not_at_all() {
         }
     }
     eventually("all space is settled", || node.metric("tidepool_node_reserved") == 0);
+}
+
+fn fill(client: &mut Client, items: Vec<SealItem>, bytes: &[u8]) -> Result<Reply, ConnError> {
+    client.connection.call(&Request::Fill(Seal { wait_millis: 1000, items }), &[IoSlice::new(bytes)], soon())
+}
+
+#[test]
+fn a_fill_brings_and_seals_whole_blocks_and_a_damaged_one_alone_is_refused() {
+    let node = start("fill");
+    let (mut writer, reader) = (node.tcp(1), node.unix(2));
+    let (keys, mut all, mut items): ([&[u8]; 3], _, _) = ([b"a", b"b", b"c"], Vec::new(), Vec::new());
+    for key in keys {
+        let bytes = content(key, LEN);
+        let slot = take(&mut writer, key);
+        items.push(SealItem { slot, checksums: sums(key, &bytes) });
+        all.extend_from_slice(&bytes);
+    }
+    all[LEN + 7] ^= 1;
+    let Ok(Reply::Sealed(outcomes)) = fill(&mut writer, items, &all) else { panic!("not sealed") };
+    assert!(matches!(outcomes[..], [SealOutcome::Sealed(_), SealOutcome::Corrupt, SealOutcome::Sealed(_)]));
+    assert_eq!(reader.get(b"a"), Ok(content(b"a", LEN)));
+    assert!(reader.get(b"b").is_err());
+    assert_eq!(reader.get(b"c"), Ok(content(b"c", LEN)));
+}
+
+#[test]
+fn a_fill_that_does_not_fit_its_reservations_is_refused_and_the_connection_lives() {
+    let node = start("misfit");
+    let (mut writer, reader) = (node.tcp(1), node.unix(2));
+    let bytes = content(b"k", LEN);
+    let slot = take(&mut writer, b"k");
+    let item = || SealItem { slot, checksums: sums(b"k", &bytes) };
+    let nobodys = SealItem { slot: SlotName { generation: Generation(u64::MAX), ..slot }, checksums: Sums::new() };
+    let longer = [&bytes[..], b"x"].concat();
+    for (items, payload) in [
+        (vec![item()], &bytes[..LEN - 1]),
+        (vec![item()], &longer[..]),
+        (vec![item(), nobodys], &bytes[..]),
+        (Vec::new(), &bytes[..]),
+    ] {
+        match fill(&mut writer, items, payload) {
+            Err(ConnError::Refused(refusal)) => assert_eq!(refusal.reason, Reason::Invalid),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(matches!(fill(&mut writer, vec![item()], &bytes), Ok(Reply::Sealed(outcomes)) if outcomes.len() == 1));
+    assert_eq!(reader.get(b"k"), Ok(bytes));
 }

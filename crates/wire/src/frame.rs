@@ -31,7 +31,7 @@ pub use header::{HEADER_LEN, Header, MAGIC, MAX_BATCH_PAYLOAD, MAX_BODY, VERSION
 pub use kind::{Kind, ReplyKind, RequestKind};
 
 /// Appends the header and body of a request to `out`. `payload_len` bytes of payload are to follow: zero but for
-/// [`Request::Write`]. On an error, `out` is as it was.
+/// [`Request::Write`] and [`Request::Fill`]. On an error, `out` is as it was.
 pub fn encode_request(number: u64, request: &Request, payload_len: u64, out: &mut Vec<u8>) -> Result<(), FrameError> {
     append(Kind::Request(request.kind()), number, payload_len, out, |out| request.put_body(out))
 }

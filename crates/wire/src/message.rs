@@ -65,6 +65,9 @@ pub enum Request {
     Offer(Offer),
     /// Asks which pool the node is of; answered by [`Reply::Catalogs`].
     Catalogs,
+    /// The bytes of whole reservations, one after the other as the frame's payload, which are made visible once they are in
+    /// place: Writes and a [`Request::Seal`] in one, for small blocks; answered by [`Reply::Sealed`].
+    Fill(Seal),
 }
 
 /// What a node answers.
@@ -76,7 +79,7 @@ pub enum Reply {
     Reserved(Vec<ReserveOutcome>),
     /// To [`Request::Write`].
     Written,
-    /// To [`Request::Seal`].
+    /// To [`Request::Seal`] and [`Request::Fill`].
     Sealed(Vec<SealOutcome>),
     /// To [`Request::Abort`].
     Done,

@@ -114,7 +114,9 @@ fn lengths_are_bounded_before_anything_is_read() {
     assert!(patched(16, &MAX_BODY.to_le_bytes()).is_ok());
     assert_eq!(patched(16, &(MAX_BODY + 1).to_le_bytes()), Err(FrameError::BodyLength(u64::from(MAX_BODY) + 1)));
     let payload = |kind: u8, len: u64| Header::parse(&raw::header(kind, len, &[])).map(|header| header.payload_len);
-    for (kind, least, most) in [(0x03, 1, MAX_BLOCK_LEN), (0x86, 0, MAX_BLOCK_LEN), (0x10, 0, 0), (0x83, 0, 0)] {
+    let bytes =
+        [(0x03, 1, MAX_BLOCK_LEN), (0x19, 1, MAX_BLOCK_LEN), (0x86, 0, MAX_BLOCK_LEN), (0x10, 0, 0), (0x83, 0, 0)];
+    for (kind, least, most) in bytes {
         assert_eq!(payload(kind, least), Ok(least));
         assert_eq!(payload(kind, most), Ok(most));
         for len in [most + 1, u64::MAX] {

@@ -126,7 +126,7 @@ fn random_bodies_do_no_harm() {
     let kinds: Vec<u8> = requests.chain(ReplyKind::ALL.iter().map(|kind| *kind as u8)).collect();
     for _ in 0..cases {
         let kind = kinds[random.below(kinds.len())];
-        let payload_len = u64::from(kind == RequestKind::Write as u8);
+        let payload_len = u64::from([RequestKind::Write as u8, RequestKind::Fill as u8].contains(&kind));
         check_body(kind, payload_len, &random.bytes(200));
     }
 }

@@ -21,7 +21,7 @@ proptest! {
     fn requests_survive_the_wire(requests in prop::collection::vec((any::<u64>(), strategies::request()), 1..4)) {
         let mut stream = Vec::new();
         for (number, request) in &requests {
-            let payload_len = if matches!(request, Request::Write(_)) { 10 } else { 0 };
+            let payload_len = if matches!(request, Request::Write(_) | Request::Fill(_)) { 10 } else { 0 };
             encode_request(*number, request, payload_len, &mut stream).expect("encodes");
         }
         let mut stream = &stream[..];

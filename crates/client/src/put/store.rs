@@ -24,6 +24,8 @@ const RUN_BYTES: u64 = 256 << 20;
 /// How long an answer is waited for at least, also past the deadline: a node that is there answers sooner, and hanging up
 /// on it would leave it with reservations that it dare not reuse.
 const GRACE: Duration = Duration::from_millis(250);
+/// Bytes that go to another host in one frame with their seal.
+const FILL_BYTES: u64 = 256 << 10;
 /// Bytes of one Write frame.
 const WRITE_BYTES: u64 = 1 << 20;
 /// Bytes and frames that may be on their way before a reply is read: few enough that neither end waits for the other.
@@ -146,6 +148,16 @@ struct Taken<'j, 'a> {
     checksums: Option<Sums>,
 }
 
+impl Taken<'_, '_> {
+    /// The checksums of the block's bytes.
+    fn sum(&self) -> Option<Sums> {
+        let Job { item, id, len, .. } = &*self.job;
+        let mut running = BlockChecksum::new(*id, *len).start_range(0, *len);
+        item.data.iter().for_each(|part| running.update(part));
+        running.finish()
+    }
+}
+
 /// What a node makes of a request for space.
 #[derive(Default)]
 struct Reserved<'j, 'a> {
@@ -180,7 +192,9 @@ impl Writer<'_> {
         while !left.is_empty() {
             let Reserved { mut taken, full, unmapped } = self.reserve(left, mapped, elsewhere)?;
             let progress = !taken.is_empty();
-            if progress {
+            if progress && self.fits_a_fill(&taken, mapped) {
+                self.fill(taken)?;
+            } else if progress {
                 self.write(&mut taken, mapped)?;
                 self.seal(taken, mapped)?;
             }
@@ -247,8 +261,6 @@ impl Writer<'_> {
                 Ok(())
             }
             (_, Reach::Memory(_)) => self.write_frames(taken),
-            // Few bytes go ahead of their seal, in one round trip with it; streams of their own would take one more.
-            _ if taken.iter().map(|taken| taken.job.len).sum::<u64>() <= AHEAD_BYTES => self.write_frames(taken),
             (_, Reach::Network(_)) => {
                 let mut transport = self.peer.transport(self.deadline)?;
                 self.write_by(transport.get(), taken);
@@ -288,6 +300,24 @@ impl Writer<'_> {
         }
     }
 
+    /// Few bytes for another host travel with their seal, in one frame; streams of their own would take a round trip more.
+    fn fits_a_fill(&self, taken: &[Taken<'_, '_>], mapped: bool) -> bool {
+        let bytes = taken.iter().map(|taken| taken.job.len).sum::<u64>();
+        !mapped && matches!(self.peer.reach, Reach::Network(_)) && bytes <= FILL_BYTES
+    }
+
+    fn fill(&mut self, taken: Vec<Taken<'_, '_>>) -> Result<(), ConnError> {
+        let item = |taken: &Taken<'_, '_>| Some(SealItem { slot: taken.slot, checksums: taken.sum()? });
+        let Some(items) = taken.iter().map(item).collect() else { return Err(self.confused()) };
+        let request = Request::Fill(Seal { wait_millis: node_wait(self.deadline), items });
+        let payload: Vec<IoSlice<'_>> =
+            taken.iter().flat_map(|taken| taken.job.item.data.slices(0, taken.job.len)).collect();
+        let asked = self.ask(&request, &payload)?;
+        let Reply::Sealed(outcomes) = self.answer(asked)? else { return Err(self.confused()) };
+        self.note_sealed(taken, outcomes, false);
+        Ok(())
+    }
+
     /// Sends the bytes through this connection; the node puts them into place itself.
     fn write_frames(&mut self, taken: &mut [Taken<'_, '_>]) -> Result<(), ConnError> {
         let mut ahead = 0;
@@ -305,9 +335,7 @@ impl Writer<'_> {
                 let asked = self.ask(&request, &piece)?;
                 self.written.push(asked);
             }
-            let mut running = BlockChecksum::new(taken.job.id, len).start_range(0, len);
-            data.iter().for_each(|part| running.update(part));
-            taken.checksums = running.finish();
+            taken.checksums = taken.sum();
         }
         Ok(())
     }
@@ -327,6 +355,11 @@ impl Writer<'_> {
         }
         let request = Request::Seal(Seal { wait_millis: node_wait(self.deadline), items });
         let Reply::Sealed(outcomes) = self.call(&request)? else { return Err(self.confused()) };
+        self.note_sealed(taken, outcomes, mapped);
+        Ok(())
+    }
+
+    fn note_sealed(&self, taken: Vec<Taken<'_, '_>>, outcomes: Vec<SealOutcome>, mapped: bool) {
         let (mut blocks, mut bytes) = (0, 0);
         for (taken, outcome) in taken.into_iter().zip(outcomes) {
             match outcome {
@@ -347,7 +380,6 @@ impl Writer<'_> {
         };
         add(puts, blocks);
         add(written, bytes);
-        Ok(())
     }
 
     /// One request and its reply, after those of the Writes that went before it.

@@ -174,6 +174,7 @@ impl<'a> Session<'a> {
             Request::ReserveAs(ReserveAs { terms, reserve }) => self.reserve(&reserve, &terms),
             Request::Write(write) => self.write(&write, payload_len)?,
             Request::Seal(seal) => self.writes.seal(&seal),
+            Request::Fill(seal) => self.fill(&seal, payload_len)?,
             Request::Abort(slots) => self.writes.abort(&slots),
             Request::Get(get) => self.get(number, &get)?,
             Request::Confirm(ids) => self.confirm(&ids),

@@ -184,26 +184,55 @@ impl Session<'_> {
     }
 
     pub(super) fn write(&mut self, write: &Write, payload_len: u64) -> Result<Answer, ConnError> {
+        match self.receive(write.slot, write.offset, payload_len)? {
+            Some(true) => Ok(Answer::Reply(Reply::Written)),
+            Some(false) => Ok(Answer::Refuse(Reason::Invalid, "a write past the end of its reservation".to_owned())),
+            None => Ok(Answer::Refuse(Reason::Invalid, "a write to a reservation that is not open".to_owned())),
+        }
+    }
+
+    /// Writes and a seal in one. What is left of the payload when it is refused is thrown away.
+    pub(super) fn fill(&mut self, seal: &Seal, payload_len: u64) -> Result<Answer, ConnError> {
+        let refused = |message: String| Ok(Answer::Refuse(Reason::Invalid, message));
+        let Writes { shared, client, .. } = &self.writes;
+        let len_of = |item: &SealItem| shared.reservations.with(item.slot, *client, |open| open.reservation.len());
+        let Some(lens) = seal.items.iter().map(len_of).collect::<Option<Vec<u64>>>() else {
+            return refused("a fill of a reservation that is not open".to_owned());
+        };
+        let room = lens.iter().sum::<u64>();
+        if room != payload_len {
+            return refused(format!("a fill of {room} bytes with {payload_len}"));
+        }
+        for (item, len) in seal.items.iter().zip(lens) {
+            if self.receive(item.slot, 0, len)? != Some(true) {
+                return refused("a fill of a reservation that was given up meanwhile".to_owned());
+            }
+        }
+        Ok(self.writes.seal(seal))
+    }
+
+    /// Receives `len` bytes of the payload to where they belong in a reservation. False when it does not reach that far,
+    /// `None` when it is not open.
+    fn receive(&mut self, slot: SlotName, offset: u64, len: u64) -> Result<Option<bool>, ConnError> {
         let until = Deadline::after(FRAME_BUDGET);
-        let (receiver, counters) = (self.connection.receiver(), &self.shared.counters);
-        let received = self.shared.reservations.with(write.slot, self.writes.client, |open| {
-            let start = open.reservation.address(write.offset, payload_len).filter(|_| payload_len > 0)?;
-            open.note_receiving(write.offset, payload_len);
-            let to = Region { start, len: payload_len as usize };
+        let receiver = self.connection.receiver();
+        let received = self.shared.reservations.with(slot, self.writes.client, |open| {
+            let Some(start) = open.reservation.address(offset, len).filter(|_| len > 0) else {
+                return Ok::<_, ConnError>(false);
+            };
+            open.note_receiving(offset, len);
+            let to = Region { start, len: len as usize };
             let checksum = BlockChecksum::new(open.id(), open.reservation.len());
             // SAFETY: the bytes lie inside the reservation, which stays open while this runs; a second Write of the same
             // bytes by the same client stores the same values.
-            let received = unsafe { recv_write(receiver, to, &checksum, write.offset, until) };
-            Some(received.map(|sums| open.note_received(write.offset, payload_len, &sums)))
+            let sums = unsafe { recv_write(receiver, to, &checksum, offset, until) }?;
+            open.note_received(offset, len, &sums);
+            Ok(true)
         });
-        match received {
-            Some(Some(Ok(()))) => {
-                add(&counters.socket_bytes_in, payload_len);
-                Ok(Answer::Reply(Reply::Written))
-            }
-            Some(Some(Err(error))) => Err(error),
-            Some(None) => Ok(Answer::Refuse(Reason::Invalid, "a write past the end of its reservation".to_owned())),
-            None => Ok(Answer::Refuse(Reason::Invalid, "a write to a reservation that is not open".to_owned())),
+        let received = received.transpose()?;
+        if received == Some(true) {
+            add(&self.shared.counters.socket_bytes_in, len);
         }
+        Ok(received)
     }
 }

@@ -97,7 +97,7 @@ impl Header {
         }
         let (kind, len) = (self.kind, self.payload_len);
         let (least, most) = match kind {
-            Kind::Request(RequestKind::Write) => (1, MAX_BLOCK_LEN),
+            Kind::Request(RequestKind::Write | RequestKind::Fill) => (1, MAX_BLOCK_LEN),
             Kind::Reply(ReplyKind::Blocks) => (0, MAX_BLOCK_LEN),
             _ => (0, 0),
         };

@@ -108,6 +108,7 @@ messages! { Request, RequestKind:
     0x16 => Supersede(items: Vec<(BlockId, Version)>),
     0x17 => Offer(offer: Offer),
     0x18 => Catalogs,
+    0x19 => Fill(seal: Seal),
 }
 
 messages! { Reply, ReplyKind:

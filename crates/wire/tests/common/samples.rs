@@ -10,7 +10,7 @@ pub(crate) const NUMBER: u64 = 0x1122_3344_5566_7788;
 
 /// Payload bytes that belong to a request.
 fn payload_len(request: &Request) -> u64 {
-    if matches!(request, Request::Write(_)) { 5 } else { 0 }
+    if matches!(request, Request::Write(_) | Request::Fill(_)) { 5 } else { 0 }
 }
 
 fn id(n: u8) -> BlockId {
@@ -64,11 +64,13 @@ pub(crate) fn requests() -> Vec<(&'static str, Request)> {
         remove_source: true,
         keys: vec![b"a".to_vec(), b"bc".to_vec()],
     };
+    let seal = Seal { wait_millis: 100, items: seal_items };
+    let fill = Seal { wait_millis: 200, ..seal.clone() };
     vec![
         ("hello", Request::Hello(Hello { client: ClientId(0xc1), wants_memory: true })),
         ("reserve", Request::Reserve(Reserve { wait_millis: 1000, mapped: true, items: reserve_items })),
         ("write", Request::Write(Write { slot: slot(7), offset: 4096 })),
-        ("seal", Request::Seal(Seal { wait_millis: 100, items: seal_items })),
+        ("seal", Request::Seal(seal)),
         ("abort", Request::Abort(vec![slot(1), slot(2)])),
         ("get", Request::Get(Get { wait_millis: 5000, items: get_items })),
         ("confirm", Request::Confirm(vec![id(1), id(2)])),
@@ -89,6 +91,7 @@ pub(crate) fn requests() -> Vec<(&'static str, Request)> {
         ("supersede", Request::Supersede(vec![(id(9), Version(0x5000)), (id(10), Version(0x6001))])),
         ("offer", Request::Offer(Offer { node: "host-2".into(), ids: vec![id(11)] })),
         ("catalogs", Request::Catalogs),
+        ("fill", Request::Fill(fill)),
     ]
 }
 

@@ -39,10 +39,10 @@ fn reserve() -> impl Strategy<Value = Request> {
         .prop_map(|(wait_millis, mapped, items)| Request::Reserve(Reserve { wait_millis, mapped, items }))
 }
 
-fn seal() -> impl Strategy<Value = Request> {
+fn seal() -> impl Strategy<Value = Seal> {
     let item =
         (slot(), vec(any::<u32>(), 0..9)).prop_map(|(slot, checksums)| SealItem { slot, checksums: checksums.into() });
-    (any::<u32>(), vec(item, ITEMS)).prop_map(|(wait_millis, items)| Request::Seal(Seal { wait_millis, items }))
+    (any::<u32>(), vec(item, ITEMS)).prop_map(|(wait_millis, items)| Seal { wait_millis, items })
 }
 
 fn get() -> impl Strategy<Value = Request> {
@@ -76,7 +76,7 @@ pub(crate) fn request() -> impl Strategy<Value = Request> {
             .prop_map(|(client, wants_memory)| Request::Hello(Hello { client: ClientId(client), wants_memory })),
         reserve(),
         (slot(), 0..MAX_BLOCK_LEN - 10).prop_map(|(slot, offset)| Request::Write(Write { slot, offset })),
-        seal(),
+        seal().prop_map(Request::Seal),
         vec(slot(), ITEMS).prop_map(Request::Abort),
         get(),
         vec(id(), ITEMS).prop_map(Request::Confirm),
@@ -105,6 +105,7 @@ pub(crate) fn request() -> impl Strategy<Value = Request> {
         vec((id(), version()), ITEMS).prop_map(Request::Supersede),
         (".{0,20}", vec(id(), ITEMS)).prop_map(|(node, ids)| Request::Offer(Offer { node, ids })),
         Just(Request::Catalogs),
+        seal().prop_map(Request::Fill),
     ]
 }
 
