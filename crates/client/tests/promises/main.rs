@@ -17,6 +17,7 @@ mod no_space;
 mod pools_apart;
 mod replicas;
 mod round_trips;
+mod same_process;
 mod short_deadlines;
 mod upserts;
 mod view_outlives_eviction;

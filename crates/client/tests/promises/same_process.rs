@@ -1,0 +1,61 @@
+//! A client puts blocks to a node of its own process without a socket, and everything else stays as it is.
+
+use crate::cluster::{Cluster, Over};
+use tidepool_client::{PutError, PutItem, PutOptions};
+use tidepool_types::ByteSize;
+
+const KEPT: usize = 64 << 10;
+
+fn blocks(prefix: &str, count: usize) -> Vec<(String, Vec<u8>)> {
+    (0..count).map(|n| (format!("{prefix}{n}"), vec![n as u8; KEPT])).collect()
+}
+
+#[test]
+fn a_put_to_a_node_of_this_process_opens_no_connection() {
+    let cluster = Cluster::new(1);
+    let client = cluster.client(Over::Shm);
+    let connections = || cluster.metric(0, "tidepool_node_connections");
+    let before = connections();
+    for (key, data) in &blocks("k", 10) {
+        assert!(client.put(key, data, &PutOptions::default()).unwrap().moved);
+        assert_eq!(client.get(key).unwrap().as_ref(), Some(data));
+    }
+    assert_eq!(connections(), before);
+    assert_eq!(cluster.nodes[0].pool().stats().reserved, 0);
+}
+
+#[test]
+fn what_passes_the_bound_of_mapped_writes_goes_through_the_socket_and_is_stored() {
+    let mut cluster = Cluster::new(0);
+    cluster.add_node("n0", |config| config.quarantine_limit = ByteSize(1 << 20));
+    let client = cluster.client(Over::Shm);
+    let room = cluster.nodes[0].pool().capacity() as usize;
+    let blocks = blocks("k", room / KEPT / 2);
+    let items: Vec<_> = blocks.iter().map(|(key, data)| PutItem::new(key, data)).collect();
+    let stored = client.put_batch(&items, &PutOptions::default());
+    assert!(stored.iter().all(|stored| stored.as_ref().is_ok_and(|stored| stored.moved)), "{stored:?}");
+    let stats = client.stats();
+    assert!(stats.bytes_written_shm > 0 && stats.bytes_written_socket > 0, "{stats:?}");
+    assert!(blocks.iter().all(|(key, data)| client.get(key).unwrap().as_ref() == Some(data)));
+}
+
+#[test]
+fn a_put_works_on_a_thread_of_an_asynchronous_runtime() {
+    // The put waits for the catalog's acknowledgement, and may not block on that inside another runtime.
+    let cluster = Cluster::new(1);
+    let client = cluster.client(Over::Shm);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let stored = runtime.block_on(async { client.put("k", b"bytes", &PutOptions::default()) });
+    assert!(stored.unwrap().moved);
+    assert_eq!(cluster.client(Over::Tcp).exists(&["k"]), Ok(vec![true]));
+}
+
+#[test]
+fn puts_after_the_node_has_stopped_fail_and_do_not_hang() {
+    let mut cluster = Cluster::new(1);
+    let client = cluster.client(Over::Shm);
+    client.put("k", b"bytes", &PutOptions::default()).unwrap();
+    cluster.nodes.clear();
+    let failed = client.put("other", b"bytes", &PutOptions::default()).unwrap_err();
+    assert!(matches!(failed, PutError::NoNode | PutError::Timeout), "{failed}");
+}
