@@ -6,4 +6,5 @@
 
 mod request;
 
-pub use request::{BlockHash, Millis, Origin, Request, SessionId, ToolId};
+pub use request::{BlockHash, Millis, Request};
+pub use tidepool_types::{Origin, SessionId, ToolId};
