@@ -1,10 +1,6 @@
 //! One request of a trace.
 
-use tidepool_types::Origin;
-
-/// A time or a span of it in a trace.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Millis(pub u64);
+use tidepool_types::{Millis, Origin};
 
 /// Names a block by its content and all that comes before it: equal hashes mean equal prefixes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

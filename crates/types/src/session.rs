@@ -1,5 +1,9 @@
 //! Where in an agent's conversation a request belongs.
 
+/// A time or a span of it in a trace.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Millis(pub u64);
+
 /// An agent's conversation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(pub u64);
@@ -17,6 +21,8 @@ pub struct Origin {
     pub parent: Option<SessionId>,
     /// Counts from 0.
     pub turn: u32,
+    /// How long the conversation paused before this request, from the end of its previous answer; 0 before the first.
+    pub pause: Millis,
     /// The tool that the answer to this request calls, and whose result the next turn brings; none where the conversation
     /// ends or a person answers.
     pub calls: Option<ToolId>,
