@@ -9,9 +9,9 @@
 //! known exactly, and the difference counts as hits at distance zero: it comes from a few blocks that are used all the time. The
 //! samples are split into groups, and how far the groups' curves are apart says how far the whole may be off.
 
-use crate::Blocks;
 use crate::hash::spread;
 use crate::stack::Stack;
+use crate::{Blocks, Prefill};
 use tidepool_trace::Request;
 
 /// Groups of samples that the error is estimated from.
@@ -28,24 +28,38 @@ pub struct CurveBuilder {
     /// References that stand for misses at every size, by group.
     misses: [u64; GROUPS],
     references: u64,
+    cost: Cost,
+}
+
+/// What computing blocks takes.
+struct Cost {
+    prefill: Prefill,
+    block_tokens: u32,
+    /// Seconds by distance, in the same units as references are.
+    saved: Vec<f64>,
+    /// Seconds for all that was asked for.
+    all: f64,
 }
 
 impl CurveBuilder {
-    /// Follows no more than `most_tracked` blocks at a time, at about 40 bytes each.
+    /// Follows no more than `most_tracked` blocks at a time, at about 60 bytes each. A block has `block_tokens` tokens, and
+    /// `prefill` says what computing them takes.
     #[must_use]
-    pub fn new(most_tracked: usize) -> Self {
+    pub fn new(most_tracked: usize, prefill: Prefill, block_tokens: u32) -> Self {
         let hits = std::array::from_fn(|_| Vec::new());
-        Self { stack: Stack::new(), most_tracked, bits: 0, hits, misses: [0; GROUPS], references: 0 }
+        let cost = Cost { prefill, block_tokens, saved: Vec::new(), all: 0.0 };
+        Self { stack: Stack::new(), most_tracked, bits: 0, hits, misses: [0; GROUPS], references: 0, cost }
     }
 
     /// Adds the next request.
     pub fn add(&mut self, request: &Request) {
         self.references += request.blocks.len() as u64;
         let mut farthest = Some(0);
-        for block in &request.blocks {
+        self.cost.all += self.cost.prefill.seconds(0.0, f64::from(request.input_tokens));
+        for (depth, block) in request.blocks.iter().enumerate() {
             if self.follows(block.0) {
                 farthest = farthest.and_then(|far: u64| Some(far.max(self.stack.distance(block.0)?)));
-                self.record(block.0, farthest);
+                self.record(block.0, farthest, depth);
             }
         }
         for block in request.blocks.iter().rev() {
@@ -58,18 +72,17 @@ impl CurveBuilder {
         }
     }
 
-    fn record(&mut self, block: u64, distance: Option<u64>) {
+    fn record(&mut self, block: u64, distance: Option<u64>, depth: usize) {
         // By the highest bits: the lowest ones choose the sample.
         let group = (spread(block) >> (u64::BITS - GROUPS.ilog2())) as usize;
         let Some(distance) = distance else {
             self.misses[group] += 1 << self.bits;
             return;
         };
-        let (hits, distance) = (&mut self.hits[group], distance as usize);
-        if hits.len() <= distance {
-            hits.resize(distance + 1, 0);
-        }
-        hits[distance] += 1 << self.bits;
+        let (weight, tokens) = (1_u64 << self.bits, f64::from(self.cost.block_tokens));
+        *entry(&mut self.hits[group], distance) += weight;
+        let seconds = self.cost.prefill.seconds(depth as f64 * tokens, tokens);
+        *entry(&mut self.cost.saved, distance) += seconds * weight as f64;
     }
 
     fn follows(&self, block: u64) -> bool {
@@ -84,6 +97,7 @@ impl CurveBuilder {
         for hits in &mut self.hits {
             *hits = hits.chunks(2).map(|pair| pair.iter().sum()).collect();
         }
+        self.cost.saved = self.cost.saved.chunks(2).map(|pair| pair.iter().sum()).collect();
     }
 
     /// The curve over all that was added.
@@ -91,7 +105,19 @@ impl CurveBuilder {
     pub fn finish(self) -> Curve {
         let length = self.hits.iter().map(Vec::len).max().unwrap_or(0);
         let groups = std::array::from_fn(|group| self.group(group, length));
-        Curve { unit: 1 << self.bits, references: self.references, groups }
+        let saved = self.seconds_for_a_hit(length);
+        Curve { unit: 1 << self.bits, references: self.references, groups, saved, seconds: self.cost.all }
+    }
+
+    /// What a hit saves on average, at every size up to `length` units.
+    fn seconds_for_a_hit(&self, length: usize) -> Vec<f64> {
+        let (mut hits, mut seconds) = (0, 0.0);
+        let size = |distance: usize| {
+            hits += self.hits.iter().filter_map(|hits| hits.get(distance)).sum::<u64>();
+            seconds += self.cost.saved.get(distance).copied().unwrap_or(0.0);
+            if hits == 0 { 0.0 } else { seconds / hits as f64 }
+        };
+        (0..length).map(size).collect()
     }
 
     /// Hits of a group at every size up to `length` units, as fractions of its share of all references.
@@ -109,12 +135,23 @@ impl CurveBuilder {
     }
 }
 
+fn entry<T: Default + Clone>(table: &mut Vec<T>, index: u64) -> &mut T {
+    let index = index as usize;
+    if table.len() <= index {
+        table.resize(index + 1, T::default());
+    }
+    &mut table[index]
+}
+
 /// LRU's hit rate by size.
 pub struct Curve {
     unit: u64,
     references: u64,
     /// References that hit, by group and size: entry `n` is for `n + 1` units.
     groups: [Vec<f64>; GROUPS],
+    /// Seconds of prefill that a hit saves on average, in a cache of `n + 1` units.
+    saved: Vec<f64>,
+    seconds: f64,
 }
 
 impl Curve {
@@ -133,8 +170,12 @@ impl Curve {
     /// The hit rate of a cache of `capacity` blocks.
     #[must_use]
     pub fn hit_rate(&self, capacity: Blocks) -> f64 {
-        let hits: f64 = self.hits(capacity).iter().sum();
-        if self.references == 0 { 0.0 } else { hits / self.references as f64 }
+        if self.references == 0 { 0.0 } else { self.hit_references(capacity) / self.references as f64 }
+    }
+
+    /// References that hit a cache of `capacity` blocks.
+    pub(crate) fn hit_references(&self, capacity: Blocks) -> f64 {
+        self.hits(capacity).iter().sum()
     }
 
     /// How far the hit rate may be off: two standard errors of the groups' mean. Zero if the curve is exact.
@@ -149,11 +190,24 @@ impl Curve {
         2.0 * (variance * GROUPS as f64).sqrt() / self.references as f64
     }
 
+    /// Seconds that all prompts take to compute without a cache.
+    #[must_use]
+    pub const fn prefill_seconds(&self) -> f64 {
+        self.seconds
+    }
+
+    /// Seconds of that which a cache of `capacity` blocks saves.
+    #[must_use]
+    pub fn saved_seconds(&self, capacity: Blocks) -> f64 {
+        (self.hit_references(capacity) * self.at(&self.saved, capacity)).min(self.seconds)
+    }
+
     fn hits(&self, capacity: Blocks) -> [f64; GROUPS] {
+        std::array::from_fn(|group| self.at(&self.groups[group], capacity))
+    }
+
+    fn at(&self, sizes: &[f64], capacity: Blocks) -> f64 {
         let units = usize::try_from(capacity.0 / self.unit).unwrap_or(usize::MAX);
-        std::array::from_fn(|group| {
-            let sizes = &self.groups[group];
-            units.min(sizes.len()).checked_sub(1).map_or(0.0, |last| sizes[last])
-        })
+        units.min(sizes.len()).checked_sub(1).map_or(0.0, |last| sizes[last])
     }
 }

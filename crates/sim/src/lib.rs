@@ -2,7 +2,8 @@
 //!
 //! [`Pool`] is one cache, exactly: a request's hits are the blocks of the longest run from its start that the cache holds; then all
 //! of its blocks are used, from the last to the first, and the cache is cut to its size. [`Clairvoyant`] is the order of eviction
-//! that knows the future, as a bound for all others. [`Curve`] is LRU's hit rate at every size, in one pass.
+//! that knows the future, as a bound for all others. [`Curve`] is LRU's hit rate at every size, in one pass, and [`plan`] what that
+//! means for engines.
 //!
 //! ```
 //! use tidepool_sim::{Blocks, Pool};
@@ -21,13 +22,20 @@
 mod clairvoyant;
 mod curve;
 mod hash;
+pub mod plan;
 mod pool;
+mod prefill;
+mod quantiles;
 mod stack;
+mod stat;
 mod tally;
 
 pub use clairvoyant::{Clairvoyant, Future, Ties};
 pub use curve::{Curve, CurveBuilder};
 pub use pool::Pool;
+pub use prefill::Prefill;
+pub use quantiles::Quantiles;
+pub use stat::{StatBuilder, TraceStat};
 pub use tally::Tally;
 
 /// A number of blocks.

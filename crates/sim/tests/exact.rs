@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use tidepool_policy::eviction::Policy;
-use tidepool_sim::{Blocks, Clairvoyant, CurveBuilder, Future, Pool, Tally, Ties};
+use tidepool_sim::{Blocks, Clairvoyant, CurveBuilder, Future, Pool, Prefill, Tally, Ties};
 use tidepool_trace::{BlockHash, Millis, Request};
 
 /// Requests that share prefixes: paths down a tree with three branches at each block.
@@ -143,7 +143,7 @@ proptest! {
 
     #[test]
     fn the_curve_is_lru_at_every_size(requests in trace()) {
-        let mut builder = CurveBuilder::new(usize::MAX);
+        let mut builder = CurveBuilder::new(usize::MAX, Prefill::default(), 512);
         requests.iter().for_each(|request| builder.add(request));
         let curve = builder.finish();
         let blocks: usize = requests.iter().map(|request| request.blocks.len()).sum();
@@ -175,7 +175,7 @@ fn sessions() -> Vec<Request> {
 fn a_sampled_curve_is_within_its_stated_error_or_a_point() {
     let requests = sessions();
     let curve = |most| {
-        let mut builder = CurveBuilder::new(most);
+        let mut builder = CurveBuilder::new(most, Prefill::default(), 512);
         requests.iter().for_each(|request| builder.add(request));
         builder.finish()
     };
@@ -187,4 +187,37 @@ fn a_sampled_curve_is_within_its_stated_error_or_a_point() {
         assert!((truth - estimate).abs() <= error.max(0.01), "{capacity:?}: {truth} {estimate} {error}");
         assert!(error < 0.12, "{capacity:?}: {error}");
     }
+}
+
+#[test]
+fn a_plan_names_the_knee_and_what_memory_saves() {
+    use tidepool_sim::plan::Setting;
+    // Ten prompts of 20 blocks in turn, round after round: 200 blocks hold all of them, and with fewer nothing is hit.
+    let prompt = |n: usize| (0..20).map(|block| BlockHash((n as u64 % 10) << 8 | block)).collect::<Vec<_>>();
+    let requests: Vec<_> = (0..1000)
+        .map(|n| Request {
+            at: Millis(n as u64),
+            input_tokens: 10_240,
+            output_tokens: 1,
+            blocks: prompt(n),
+            origin: None,
+        })
+        .collect();
+    let prefill = Prefill { token: 1e-3, pair: 0.0 };
+    let mut builder = CurveBuilder::new(usize::MAX, prefill, 512);
+    requests.iter().for_each(|request| builder.add(request));
+    let (curve, mib) = (builder.finish(), 1 << 20);
+    let setting =
+        Setting { block_bytes: mib, memory_rate: 1e9, disk_rate: 1e8, disk_bytes: 0, requests: 1000, blocks: 20_000 };
+    assert_eq!(setting.knee(&curve), Some(200 * mib));
+    let (small, enough) = (setting.point(&curve, 150 * mib), setting.point(&curve, 200 * mib));
+    assert!((enough.hit_rate, small.hit_rate) == (0.99, 0.0), "{enough:?} {small:?}");
+    assert!((small.first_token_seconds - 10.24).abs() < 1e-6, "{small:?}");
+    assert!((enough.gpu_seconds_saved - 990.0 * 10.24).abs() < 1e-6, "{enough:?}");
+    // A hundredth of all prompts is computed, the others are loaded at a gigabyte a second.
+    assert!((enough.first_token_seconds - 0.1024 - 0.99 * 20.0 * mib as f64 / 1e9).abs() < 1e-9, "{enough:?}");
+    let behind = Setting { disk_bytes: 50 * mib, ..setting }.point(&curve, 150 * mib);
+    assert_eq!((behind.hit_rate, behind.gpu_seconds_saved), (enough.hit_rate, enough.gpu_seconds_saved));
+    assert!(behind.first_token_seconds > enough.first_token_seconds);
+    assert!(setting.sizes(&curve).windows(2).all(|pair| pair[0] < pair[1]));
 }

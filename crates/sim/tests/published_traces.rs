@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 use tidepool_policy::eviction::{Eviction, Policy};
-use tidepool_sim::{Blocks, Clairvoyant, CurveBuilder, Future, Pool, Tally, Ties};
+use tidepool_sim::{Blocks, Clairvoyant, CurveBuilder, Future, Pool, Prefill, Tally, Ties};
 use tidepool_trace::{Options, Reader, Request};
 
 /// A point of a per cent.
@@ -83,7 +83,7 @@ fn curves_of_public_traces_are_within_a_point_of_lru() {
     for file in ["conversation_trace.jsonl", "mooncake_trace_1000.jsonl"] {
         let Some(requests) = requests(file) else { return };
         for most_tracked in [usize::MAX, 32 << 10] {
-            let mut builder = CurveBuilder::new(most_tracked);
+            let mut builder = CurveBuilder::new(most_tracked, Prefill::default(), 512);
             requests.iter().for_each(|request| builder.add(request));
             let curve = builder.finish();
             for size in [1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000].map(Blocks) {
