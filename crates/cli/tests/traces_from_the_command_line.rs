@@ -127,3 +127,27 @@ fn traces_are_converted_cut_scaled_and_merged_without_loss() {
     assert!(stderr(&again).contains("--force"), "{}", stderr(&again));
     assert!(stdout(&tidepool(&["trace", "stat", text(&trace)])).contains("hit ceiling  90.00 %"));
 }
+
+#[test]
+fn a_cluster_with_a_pool_hits_what_engines_alone_miss() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = rounds(&dir);
+    let cluster = |flags: &[&str]| {
+        let output = tidepool(&[&["sim", text(&trace), "--json", "--engines", "4", "--local", "1GiB"], flags].concat());
+        assert_eq!(code(&output), 0, "{}", stderr(&output));
+        json(&output)
+    };
+    let (with, without) = (cluster(&[]), cluster(&["--no-pool"]));
+    assert_eq!((with["hit_rate"].as_f64(), without["hit_rate"].as_f64()), (Some(0.9), Some(0.0)));
+    assert_eq!(with, cluster(&["--capacity-blocks", "1000"]));
+    let first = |report: &serde_json::Value| report["first_token_ms"]["p50"].as_f64().unwrap();
+    assert!(first(&with) < first(&without), "{with} {without}");
+    let slow = cluster(&["--nic-rate", "100MiB"]);
+    assert!(slow["saturated"].as_array().unwrap().contains(&"nic_in".into()), "{slow}");
+    let shown = stdout(&tidepool(&["sim", text(&trace), "--engines", "4", "--routing", "random"]));
+    assert!(shown.starts_with("hit rate      90.00 %"), "{shown}");
+    let future = tidepool(&["sim", text(&trace), "--engines", "4", "--policy", "optimal"]);
+    assert_eq!(code(&future), 2);
+    let alone = tidepool(&["sim", text(&trace), "--routing", "random"]);
+    assert!(stderr(&alone).contains("--engines"), "{}", stderr(&alone));
+}

@@ -3,7 +3,7 @@
 //! [`Pool`] is one cache, exactly: a request's hits are the blocks of the longest run from its start that the cache holds; then all
 //! of its blocks are used, from the last to the first, and the cache is cut to its size. [`Clairvoyant`] is the order of eviction
 //! that knows the future, as a bound for all others. [`Curve`] is LRU's hit rate at every size, in one pass, and [`plan`] what that
-//! means for engines.
+//! means for engines. [`cluster`] is a whole cluster in virtual time.
 //!
 //! ```
 //! use tidepool_sim::{Blocks, Pool};
@@ -20,6 +20,7 @@
 #![forbid(unsafe_code)]
 
 mod clairvoyant;
+pub mod cluster;
 mod curve;
 mod hash;
 pub mod plan;

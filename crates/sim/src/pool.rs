@@ -2,6 +2,7 @@
 
 use crate::Blocks;
 use crate::hash::ByHash;
+use std::collections::hash_map::Entry;
 use std::time::Duration;
 use tidepool_policy::eviction::{Eviction, Tag, Use};
 use tidepool_trace::{BlockHash, Request};
@@ -51,24 +52,29 @@ impl Pool {
     /// Serves a request: says how many of its blocks are hit, uses all of them and makes room.
     pub fn serve(&mut self, request: &Request) -> Blocks {
         let hits = self.run(&request.blocks);
-        let at = Duration::from_millis(request.at.0);
+        self.take_in(request, Duration::from_millis(request.at.0));
+        hits
+    }
+
+    /// Uses all blocks of a request, from the last to the first, and makes room.
+    pub(crate) fn take_in(&mut self, request: &Request, at: Duration) {
         for (depth, block) in request.blocks.iter().enumerate().rev() {
             self.used(*block, &Use { at, depth: depth as u32, origin: request.origin });
         }
         self.cut(at);
-        hits
     }
 
     fn used(&mut self, block: BlockHash, usage: &Use) {
-        if let Some(slot) = self.slots.get(&block.0) {
-            return self.order.touch(*slot, usage);
-        }
+        let entry = match self.slots.entry(block.0) {
+            Entry::Occupied(entry) => return self.order.touch(*entry.get(), usage),
+            Entry::Vacant(entry) => entry,
+        };
         let slot = self.free.pop().unwrap_or_else(|| {
             self.blocks.push(0);
             u32::try_from(self.blocks.len() - 1).expect("a table of 2^32 blocks is more than memory holds")
         });
+        entry.insert(slot);
         self.blocks[slot as usize] = block.0;
-        self.slots.insert(block.0, slot);
         self.order.insert(slot, Tag(block.0), usage);
     }
 

@@ -39,14 +39,12 @@ impl ReadArgs {
         while let Some(request) = trace.next() {
             match request {
                 Ok(request) => use_it(request, block_tokens),
-                Err(ended) => error = Some(blame(path, ended).to_string()),
+                Err(ended) => error = Some(ended),
             }
             bar.set_position(trace.bytes());
         }
         bar.finish_and_clear();
-        let read = Read { block_tokens, report: trace.report().clone(), error };
-        read.complain(path);
-        Ok(read)
+        Ok(Read::of(path, &trace, error))
     }
 }
 
@@ -63,9 +61,12 @@ pub(super) struct Read {
 }
 
 impl Read {
-    /// Says what was wrong with the trace, but for what ended it.
-    pub(super) fn warn(path: &Path, trace: &Opened) {
-        Self { block_tokens: trace.block_tokens(), report: trace.report().clone(), error: None }.complain(path);
+    /// Of a trace that was read, up to `error` if there was one; says what was wrong with it.
+    pub(super) fn of(path: &Path, trace: &Opened, error: Option<TraceError>) -> Self {
+        let error = error.map(|error| blame(path, error).to_string());
+        let read = Self { block_tokens: trace.block_tokens(), report: trace.report().clone(), error };
+        read.complain(path);
+        read
     }
 
     fn complain(&self, path: &Path) {

@@ -110,7 +110,7 @@ pub(super) fn merge(args: &MergeArgs) -> Outcome {
         return Err(format!("blocks of {tokens} and of {} tokens cannot be merged", other.block_tokens()).into());
     }
     let written = args.write.write(tokens, Merge::new(traces.iter_mut().collect(), args.shared))?;
-    args.traces.iter().zip(&traces).for_each(|(path, trace)| Read::warn(path, trace));
+    args.traces.iter().zip(&traces).for_each(|(path, trace)| drop(Read::of(path, trace, None)));
     args.write.tell(&written)
 }
 
@@ -128,7 +128,7 @@ impl WriteArgs {
     fn all_of(&self, args: &TraceArgs, make: impl for<'a> FnOnce(&'a mut Opened) -> Requests<'a>) -> Outcome {
         let mut trace = args.read.open(&args.path)?;
         let written = self.write(trace.block_tokens(), make(&mut trace))?;
-        Read::warn(&args.path, &trace);
+        Read::of(&args.path, &trace, None);
         self.tell(&written)
     }
 

@@ -1,4 +1,6 @@
-//! `tidepool sim`: what a cache would do for a trace.
+//! `tidepool sim`: what a cache, or a cluster of engines with a pool, would do for a trace.
+
+mod cluster;
 
 use super::client::Outcome;
 use super::traces::{Read, SizeArgs, TraceArgs, grouped, positive, rounded};
@@ -15,10 +17,10 @@ use tidepool_types::ByteSize;
 pub struct SimArgs {
     #[command(flatten)]
     trace: TraceArgs,
-    /// Size of the cache in blocks [default: no limit]
+    /// Size of the cache, or of all the cluster's memory for the pool, in blocks [default: no limit]
     #[arg(long, value_name = "N", conflicts_with = "capacity", value_parser = clap::value_parser!(u64).range(1..))]
     capacity_blocks: Option<u64>,
-    /// Size of the cache in bytes, as 512GiB; --token-bytes says how many blocks that is
+    /// The same in bytes, as 512GiB; --token-bytes says how many blocks that is
     #[arg(long, value_name = "SIZE", value_parser = positive)]
     capacity: Option<ByteSize>,
     /// What is evicted first: lru, s3fifo, sieve, clairvoyant (knows the future; as published figures count it) or optimal (no
@@ -27,6 +29,8 @@ pub struct SimArgs {
     policy: Order,
     #[command(flatten)]
     size: SizeArgs,
+    #[command(flatten)]
+    cluster: cluster::ClusterArgs,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -69,6 +73,9 @@ impl fmt::Display for Order {
 
 /// Runs the command.
 pub(super) fn run(args: &SimArgs) -> Outcome {
+    if let Some(engines) = args.cluster.engines {
+        return cluster::run(args, engines);
+    }
     let (mut pool, mut tally, mut future) = (None, Tally::default(), learn(args)?);
     let read = args.trace.each(|request, block_tokens| {
         let pool = pool.get_or_insert_with(|| pool_of(args, block_tokens, future.take()));
