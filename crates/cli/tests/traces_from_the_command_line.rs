@@ -140,6 +140,8 @@ fn a_cluster_with_a_pool_hits_what_engines_alone_miss() {
     let (with, without) = (cluster(&[]), cluster(&["--no-pool"]));
     assert_eq!((with["hit_rate"].as_f64(), without["hit_rate"].as_f64()), (Some(0.9), Some(0.0)));
     assert_eq!(with, cluster(&["--capacity-blocks", "1000"]));
+    // Without sessions nobody waits for answers.
+    assert_eq!(with, cluster(&["--closed-loop"]));
     let first = |report: &serde_json::Value| report["first_token_ms"]["p50"].as_f64().unwrap();
     assert!(first(&with) < first(&without), "{with} {without}");
     let slow = cluster(&["--nic-rate", "100MiB"]);

@@ -72,7 +72,7 @@ impl Source for Closed {
 }
 
 fn simulate(cluster: &Cluster, sessions: u64, turns: u32) -> Report {
-    run(cluster, &mut Closed(Agents::new(sessions, turns)), |_| ())
+    run(cluster, &mut Closed(Agents::new(sessions, turns)))
 }
 
 fn two_engines() -> Cluster {
@@ -104,7 +104,7 @@ fn one_request_takes_as_long_as_its_parts() {
         Request { at: Millis(at), input_tokens: 2000, output_tokens: 3, blocks, origin: None }
     };
     let mut source = OpenLoop::new([request(0), request(100_000)].into_iter());
-    let report = run(&cluster, &mut source, |_| ());
+    let report = run(&cluster, &mut source);
     // The first is computed in 2 s after a look-up; the second comes to the other engine, which gets four blocks over the network in
     // 4 s, while they go to its GPU, and computes one token.
     assert_eq!(report.tally.hit_blocks, 4);
@@ -179,6 +179,6 @@ fn disk_holds_what_memory_cannot() {
 
 #[test]
 fn a_cluster_without_requests_reports_nothing() {
-    let report = run(&Cluster::default(), &mut OpenLoop::new(std::iter::empty()), |_| ());
+    let report = run(&Cluster::default(), &mut OpenLoop::new(std::iter::empty()));
     assert_eq!((report.tally.requests, report.seconds, report.requests_per_second()), (0, 0.0, 0.0));
 }

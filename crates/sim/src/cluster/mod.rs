@@ -19,7 +19,7 @@ pub use config::{Cluster, Routing, Speed};
 pub use queue::{Kind, Load};
 pub use report::Report;
 pub use run::run;
-pub use source::{OpenLoop, Source};
+pub use source::{ClosedLoop, OpenLoop, Source};
 
 use crate::Prefill;
 use std::time::Duration;

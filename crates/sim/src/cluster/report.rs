@@ -4,7 +4,7 @@ use super::{Kind, Load, Nanos};
 use crate::{Quantiles, Tally};
 
 /// A queue this busy is what holds the cluster back.
-const SATURATED: f64 = 0.9;
+const SATURATED: f64 = 0.8;
 
 /// What a cluster did with a trace. Times are in microseconds.
 #[derive(Debug, Clone, Default)]
@@ -75,7 +75,7 @@ impl Report {
         if self.tally.requests == 0 { 1.0 } else { self.within_limits as f64 / self.tally.requests as f64 }
     }
 
-    /// What held the cluster back: the kinds of queues that were busy nearly all the time, the one with the longest waits first.
+    /// What held the cluster back: the kinds of queues that were busy most of the time, the one with the longest waits first.
     /// A GPU that computes all the time is what one pays for; anything else is worth a thought.
     #[must_use]
     pub fn saturated(&self) -> Vec<Kind> {

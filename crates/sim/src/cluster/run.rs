@@ -10,8 +10,8 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use tidepool_trace::{Millis, Request};
 
-/// Runs requests through a cluster until all are answered. `seen` hears how many have come, now and then.
-pub fn run(cluster: &Cluster, source: &mut impl Source, mut seen: impl FnMut(u64)) -> Report {
+/// Runs requests through a cluster until all are answered.
+pub fn run(cluster: &Cluster, source: &mut impl Source) -> Report {
     let mut run = Run::new(cluster);
     loop {
         let next = run.events.peek().map(|Reverse((at, ..))| *at);
@@ -21,9 +21,6 @@ pub fn run(cluster: &Cluster, source: &mut impl Source, mut seen: impl FnMut(u64
                 run.now = run.now.max(due);
                 let Some(request) = source.next() else { break };
                 run.arrive(request);
-                if run.report.tally.requests.is_multiple_of(1024) {
-                    seen(run.report.tally.requests);
-                }
             }
             (_, Some(_)) => run.step(source),
             (_, None) => break,

@@ -8,7 +8,7 @@ use crate::{output, progress};
 use clap::Args;
 use serde_json::{Map, Value, json};
 use tidepool_policy::eviction::Policy;
-use tidepool_sim::cluster::{self, Cluster, Load, OpenLoop, Report, Routing, Speed};
+use tidepool_sim::cluster::{self, ClosedLoop, Cluster, Load, OpenLoop, Report, Routing, Speed};
 use tidepool_sim::{Blocks, Prefill, Quantiles};
 use tidepool_types::{ByteSize, Span};
 
@@ -35,6 +35,9 @@ pub(super) struct ClusterArgs {
     /// Which engine gets a request: random, round-robin, sticky (by session) or prefix (the longest)
     #[arg(long, default_value_t = Routing::RoundRobin, requires = "engines")]
     routing: Routing,
+    /// Sessions wait for their answers: a request does not come before the pause after its session's previous answer is over
+    #[arg(long, requires = "engines")]
+    closed_loop: bool,
     /// Decides what is random
     #[arg(long, default_value_t = 1, requires = "engines")]
     seed: u64,
@@ -88,7 +91,10 @@ pub(super) fn run(args: &SimArgs, engines: u32) -> Outcome {
     let cluster = describe(args, engines, policy, trace.block_tokens());
     let mut error = None;
     let requests = std::iter::from_fn(|| trace.next()?.map_err(|ended| error = Some(ended)).ok());
-    let report = progress::waiting("simulating", || cluster::run(&cluster, &mut OpenLoop::new(requests), |_| ()));
+    let report = progress::waiting("simulating", || match args.cluster.closed_loop {
+        true => cluster::run(&cluster, &mut ClosedLoop::new(requests)),
+        false => cluster::run(&cluster, &mut OpenLoop::new(requests)),
+    });
     let read = Read::of(path, &trace, error);
     match args.json {
         true => output::line(&json(&report, &read))?,
