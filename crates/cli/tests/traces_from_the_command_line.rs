@@ -91,6 +91,10 @@ fn plan_says_how_much_is_enough() {
     assert_eq!(plan["hit_rate_ceiling"], 0.9);
     assert_eq!(plan["knee"]["capacity_blocks"], 200);
     assert_eq!(plan["one_tib_more"]["hit_rate"], plan["knee"]["hit_rate"]);
+    // Disk of any size behind enough memory changes nothing; behind too little, it does.
+    assert!(plan["with_disk"].as_array().unwrap().iter().all(|point| point["hit_rate"] == 0.9), "{plan}");
+    let small = json(&tidepool(&["plan", text(&trace), "--json", "--have", "1GiB"]));
+    assert_eq!(small["with_disk"].as_array().unwrap().last().unwrap()["hit_rate"], 0.9, "{small}");
     let words = stdout(&tidepool(&["plan", text(&trace), "--have", "1GiB"]));
     assert!(words.contains("The knee is at 12.5 GiB: 90.00 % hits"), "{words}");
     assert!(words.contains("With 1.0 GiB, a TiB more would raise hits from 0.00 to 90.00 %"), "{words}");

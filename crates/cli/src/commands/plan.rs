@@ -42,6 +42,8 @@ struct Plan {
     setting: Setting,
     curve: Curve,
     points: Vec<Point>,
+    /// What there is, with more and more disk behind it.
+    with_disk: Vec<(u64, Point)>,
     knee: Option<Point>,
     /// What there is, and what there would be with a TiB more.
     have: Point,
@@ -84,8 +86,11 @@ impl Plan {
         let point = |bytes: u64| setting.point(&curve, bytes);
         let knee = setting.knee(&curve);
         let have = have.map(|size| size.0).or(knee).unwrap_or(0);
+        let sizes = setting.sizes(&curve);
+        let with_disk = |disk_bytes: u64| (disk_bytes, Setting { disk_bytes, ..setting }.point(&curve, have));
         Self {
-            points: setting.sizes(&curve).into_iter().map(point).collect(),
+            with_disk: sizes.iter().copied().filter(|disk| *disk >= have / 4).map(with_disk).collect(),
+            points: sizes.iter().copied().map(point).collect(),
             knee: knee.map(point),
             have: point(have),
             more: point(have.saturating_add(TIB)),
@@ -96,15 +101,29 @@ impl Plan {
     }
 
     fn text(&self) -> String {
-        let mut text = format!("{:>10}  {:>8}  {:>9}  {:>11}\n", "MEMORY", "HIT RATE", "GPU SAVED", "FIRST TOKEN");
-        for point in &self.points {
-            let saved = self.saved(point);
-            let size = rounded(point.memory_bytes);
+        let disk = match self.setting.disk_bytes {
+            0 => String::new(),
+            bytes => format!(", with {} of disk behind it", rounded(bytes)),
+        };
+        let memory = self.points.iter().map(|point| (point.memory_bytes, *point));
+        let have = rounded(self.have.memory_bytes);
+        format!(
+            "By memory{disk}:\n{}\nBy disk behind {have} of memory:\n{}\n{}",
+            self.table(memory),
+            self.table(self.with_disk.iter().copied()),
+            self.words()
+        )
+    }
+
+    fn table(&self, points: impl Iterator<Item = (u64, Point)>) -> String {
+        let mut text = format!("{:>10}  {:>8}  {:>9}  {:>11}\n", "SIZE", "HIT RATE", "GPU SAVED", "FIRST TOKEN");
+        for (size, point) in points {
+            let (size, saved) = (rounded(size), self.saved(&point));
             let (rate, first) = (100.0 * point.hit_rate, point.first_token_seconds);
             text +=
                 &format!("{size:>10}  {rate:>6.2} %  {saved:>7.2} %  {first:>9.3} s  {}\n", bar(point.hit_rate, 40));
         }
-        text + &self.words()
+        text
     }
 
     /// Part of all prefill that is saved, in per cent.
@@ -152,6 +171,11 @@ impl Plan {
             "knee": self.knee.as_ref().map(|point| self.describe(point)),
             "have": self.describe(&self.have),
             "one_tib_more": self.describe(&self.more),
+            "with_disk": self.with_disk.iter().map(|(bytes, point)| {
+                let mut object = self.describe(point);
+                object["disk_bytes"] = json!(bytes);
+                object
+            }).collect::<Vec<_>>(),
             "curve": self.points.iter().map(|point| self.describe(point)).collect::<Vec<_>>(),
             "trace": read.describe(),
         })

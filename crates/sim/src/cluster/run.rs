@@ -3,12 +3,12 @@
 use super::engine::Engine;
 use super::queue::{Kind, Load, Queue};
 use super::route::Router;
-use super::store::{Store, Tier};
+use super::store::{Place, Store, Tier};
 use super::{Cluster, Nanos, Report, Source};
 use crate::Blocks;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use tidepool_trace::{Millis, Request};
+use tidepool_trace::{BlockHash, Millis, Request};
 
 /// Runs requests through a cluster until all are answered.
 pub fn run(cluster: &Cluster, source: &mut impl Source) -> Report {
@@ -67,6 +67,8 @@ struct Run<'a> {
     report: Report,
     /// Blocks that a request gets from each host's memory and disk; empty between requests.
     sources: Vec<(u32, Tier, u64)>,
+    /// Where its blocks are; empty between requests.
+    places: Vec<Place>,
 }
 
 #[derive(Default, Clone)]
@@ -95,6 +97,7 @@ impl<'a> Run<'a> {
             catalog: Queue::default(),
             report: Report::default(),
             sources: Vec::new(),
+            places: Vec::new(),
         }
     }
 
@@ -139,14 +142,7 @@ impl<'a> Run<'a> {
         let speed = &self.cluster.speed;
         let asked = self.catalog.join(self.now, missing.len() as f64 / speed.catalog);
         let mut ready = asked.after(Nanos::of_seconds(speed.look_up));
-        let mut found = 0;
-        for place in self.store.run(missing) {
-            found += 1;
-            match self.sources.iter_mut().find(|(host, tier, _)| (*host, *tier) == (place.host(), place.tier())) {
-                Some((_, _, blocks)) => *blocks += 1,
-                None => self.sources.push((place.host(), place.tier(), 1)),
-            }
-        }
+        let found = self.find(missing);
         let mut sources = std::mem::take(&mut self.sources);
         for (host, tier, blocks) in sources.drain(..) {
             ready = ready.max(self.fetch(engine, host, tier, blocks));
@@ -159,6 +155,20 @@ impl<'a> Run<'a> {
             ready = ready.max(pcie);
         }
         (Blocks(local.0 + found), ready)
+    }
+
+    /// Notes how many blocks of the run that the pool has are where; says how many there are.
+    fn find(&mut self, blocks: &[BlockHash]) -> u64 {
+        // First all look-ups, then the sums: those that do not wait for each other take a fraction of the time.
+        self.places.extend(self.store.run(blocks));
+        let found = self.places.len() as u64;
+        for place in self.places.drain(..) {
+            match self.sources.iter_mut().find(|(host, tier, _)| (*host, *tier) == (place.host(), place.tier())) {
+                Some((_, _, blocks)) => *blocks += 1,
+                None => self.sources.push((place.host(), place.tier(), 1)),
+            }
+        }
+        found
     }
 
     /// Queues up blocks of one host for an engine; says when they have gone through disk and network.
