@@ -57,7 +57,7 @@ impl Pool {
     }
 
     /// Uses all blocks of a request, from the last to the first, and makes room.
-    pub(crate) fn take_in(&mut self, request: &Request, at: Duration) {
+    pub fn take_in(&mut self, request: &Request, at: Duration) {
         for (depth, block) in request.blocks.iter().enumerate().rev() {
             self.used(*block, &Use { at, depth: depth as u32, origin: request.origin });
         }

@@ -4,6 +4,7 @@ use super::Prefill;
 use crate::Blocks;
 use std::{fmt, str::FromStr};
 use tidepool_policy::eviction::Policy;
+use tidepool_trace::Request;
 
 /// A cluster.
 #[derive(Debug, Clone, Copy)]
@@ -57,6 +58,25 @@ pub struct Speed {
     pub catalog: f64,
     /// Seconds that a look-up takes if nothing else is going on.
     pub look_up: f64,
+}
+
+impl Speed {
+    /// Seconds between two tokens of an answer that `others` are decoded beside.
+    #[must_use]
+    pub fn token_seconds(&self, others: u32) -> f64 {
+        self.decode + self.decode_each * f64::from(others)
+    }
+}
+
+impl Cluster {
+    /// Seconds to compute what is left of a prompt of which `hits` blocks are there.
+    #[must_use]
+    pub fn prefill_seconds(&self, request: &Request, hits: Blocks) -> f64 {
+        let tokens = f64::from(request.input_tokens);
+        // At least the last token is computed: it says what comes next.
+        let cached = (hits.0 as f64 * f64::from(self.block_tokens)).min(tokens - 1.0).max(0.0);
+        self.speed.prefill.seconds(cached, tokens - cached)
+    }
 }
 
 impl Default for Speed {

@@ -17,7 +17,8 @@ mod store;
 
 pub use config::{Cluster, Routing, Speed};
 pub use queue::{Kind, Load};
-pub use report::Report;
+pub use report::{Answer, Report};
+pub use route::Router;
 pub use run::run;
 pub use source::{ClosedLoop, OpenLoop, Source};
 
@@ -39,10 +40,6 @@ impl Nanos {
 
     const fn since(self, earlier: Self) -> Self {
         Self(self.0.saturating_sub(earlier.0))
-    }
-
-    const fn micros(self) -> u64 {
-        self.0 / 1000
     }
 
     const fn duration(self) -> Duration {

@@ -1,10 +1,31 @@
 //! What a cluster did.
 
-use super::{Kind, Load, Nanos};
-use crate::{Quantiles, Tally};
+use super::{Cluster, Kind, Load};
+use crate::{Blocks, Quantiles, Tally};
+use std::time::Duration;
+use tidepool_trace::Request;
 
 /// A queue this busy is what holds the cluster back.
 const SATURATED: f64 = 0.8;
+
+/// How one request fared. Times count from the start of the run.
+#[derive(Debug, Clone, Copy)]
+pub struct Answer {
+    /// Blocks that were hit, the engine's own included.
+    pub hits: Blocks,
+    /// Of these, blocks that the engine had itself.
+    pub local: Blocks,
+    /// Seconds that its prompt took to compute.
+    pub prefill: f64,
+    /// When it arrived.
+    pub arrived: Duration,
+    /// When its first token was out.
+    pub first_token: Duration,
+    /// Seconds between two of its tokens.
+    pub token: f64,
+    /// When its last token was out.
+    pub done: Duration,
+}
 
 /// What a cluster did with a trace. Times are in microseconds.
 #[derive(Debug, Clone, Default)]
@@ -39,14 +60,28 @@ pub struct Report {
     pub loads: Vec<Load>,
     /// Seconds from the first arrival to the last answer.
     pub seconds: f64,
-    /// Answers by second.
-    pub(super) answers: Vec<u32>,
+    /// When the first request that was answered had arrived.
+    started: Option<Duration>,
+    /// Answers by second after that.
+    answers: Vec<u32>,
 }
 
 impl Report {
-    /// Notes an answer at `at`.
-    pub(super) fn answered(&mut self, at: Nanos) {
-        let second = (at.0 / 1_000_000_000) as usize;
+    /// Notes how a request fared in `cluster`.
+    pub fn note(&mut self, cluster: &Cluster, request: &Request, answer: &Answer) {
+        let Answer { hits, local, prefill, arrived, first_token, token, done } = *answer;
+        self.tally.add(request, hits, cluster.block_tokens);
+        self.local_hit_blocks += local.0;
+        self.prefill_seconds += cluster.speed.prefill.seconds(0.0, f64::from(request.input_tokens));
+        self.computed_seconds += prefill;
+        let first = first_token.saturating_sub(arrived);
+        let met = first.as_secs_f64() <= cluster.first_token_limit && token <= cluster.token_limit;
+        self.within_limits += u64::from(met);
+        self.first_token.add(micros(first));
+        self.between_tokens.add(micros(Duration::from_secs_f64(token)));
+        self.end_to_end.add(micros(done.saturating_sub(arrived)));
+        self.output_tokens += u64::from(request.output_tokens);
+        let second = done.saturating_sub(*self.started.get_or_insert(arrived)).as_secs() as usize;
         if self.answers.len() <= second {
             self.answers.resize(second + 1, 0);
         }
@@ -83,4 +118,8 @@ impl Report {
         busy.sort_by(|a, b| b.waited.total_cmp(&a.waited));
         busy.into_iter().map(|load| load.kind).collect()
     }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }

@@ -8,7 +8,7 @@ use tidepool_trace::Request;
 const MOST_REMEMBERED: usize = 2 << 20;
 
 /// Chooses engines.
-pub(super) struct Router {
+pub struct Router {
     routing: Routing,
     engines: u64,
     random: u64,
@@ -19,12 +19,15 @@ pub(super) struct Router {
 }
 
 impl Router {
-    pub(super) fn new(routing: Routing, engines: u32, seed: u64) -> Self {
+    /// For engines that are numbered from 0.
+    #[must_use]
+    pub fn new(routing: Routing, engines: u32, seed: u64) -> Self {
         let engines = u64::from(engines.max(1));
         Self { routing, engines, random: seed, turn: 0, young: ByHash::default(), old: ByHash::default() }
     }
 
-    pub(super) fn choose(&mut self, request: &Request) -> u32 {
+    /// The engine that gets a request.
+    pub fn choose(&mut self, request: &Request) -> u32 {
         match (self.routing, request.origin) {
             (Routing::RoundRobin, _) => self.next(),
             (Routing::LongestPrefix, _) => self.by_prefix(request),

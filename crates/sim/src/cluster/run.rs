@@ -4,10 +4,11 @@ use super::engine::Engine;
 use super::queue::{Kind, Load, Queue};
 use super::route::Router;
 use super::store::{Place, Store, Tier};
-use super::{Cluster, Nanos, Report, Source};
+use super::{Answer, Cluster, Nanos, Report, Source};
 use crate::Blocks;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::time::Duration;
 use tidepool_trace::{BlockHash, Millis, Request};
 
 /// Runs requests through a cluster until all are answered.
@@ -44,10 +45,10 @@ enum Event {
 struct Job {
     request: Request,
     engine: u32,
-    arrived: Nanos,
     /// When its hits were on the GPU.
     loaded: Nanos,
-    prefill: f64,
+    /// As far as it is known.
+    answer: Answer,
 }
 
 struct Run<'a> {
@@ -116,15 +117,10 @@ impl<'a> Run<'a> {
         let engine = self.router.choose(&request);
         let local = self.engines[engine as usize].local.run(&request.blocks);
         let (hits, loaded) = self.load(&request, engine, local);
-        self.report.tally.add(&request, hits, self.cluster.block_tokens);
-        self.report.local_hit_blocks += local.0;
-        let tokens = f64::from(request.input_tokens);
-        // At least the last token is computed: it says what comes next.
-        let cached = (hits.0 as f64 * f64::from(self.cluster.block_tokens)).min(tokens - 1.0).max(0.0);
-        let prefill = self.cluster.speed.prefill.seconds(cached, tokens - cached);
-        self.report.prefill_seconds += self.cluster.speed.prefill.seconds(0.0, tokens);
-        self.report.computed_seconds += prefill;
-        let job = Job { request, engine, arrived: self.now, loaded, prefill };
+        let prefill = self.cluster.prefill_seconds(&request, hits);
+        let (arrived, first_token, token) = (self.now.duration(), Duration::ZERO, 0.0);
+        let answer = Answer { hits, local, prefill, arrived, first_token, token, done: Duration::ZERO };
+        let job = Job { request, engine, loaded, answer };
         let number = self.free_jobs.pop().unwrap_or_else(|| {
             self.jobs.push(None);
             (self.jobs.len() - 1) as u32
@@ -208,14 +204,14 @@ impl<'a> Run<'a> {
         let Some(job) = self.jobs[number as usize].as_ref() else { return };
         let gpu = &mut self.engines[engine].gpu;
         gpu.note_wait(self.now.since(job.loaded));
-        let done = gpu.join(self.now, job.prefill);
+        let done = gpu.join(self.now, job.answer.prefill);
         self.after(done, Event::Computed, number);
     }
 
     /// A prompt is computed: its blocks are the engine's and the pool's, and its answer is decoded.
     fn computed(&mut self, number: u32) {
         let (now, speed) = (self.now, self.cluster.speed);
-        let Some(job) = self.jobs[number as usize].as_ref() else { return };
+        let Some(job) = self.jobs[number as usize].as_mut() else { return };
         let host = job.engine / self.cluster.engines_per_host.max(1);
         let engine = &mut self.engines[job.engine as usize];
         engine.computing = false;
@@ -228,13 +224,9 @@ impl<'a> Run<'a> {
                 self.hosts[host as usize].disk.join(now, bytes(blocks) / speed.disk);
             }
         }
-        let token = speed.decode + speed.decode_each * f64::from(engine.running.saturating_sub(1));
+        let token = speed.token_seconds(engine.running.saturating_sub(1));
+        (job.answer.first_token, job.answer.token) = (now.duration(), token);
         let decoded = now.after(Nanos::of_seconds(token * f64::from(job.request.output_tokens.saturating_sub(1))));
-        self.report.between_tokens.add(Nanos::of_seconds(token).micros());
-        let first = now.since(job.arrived);
-        let met = first <= Nanos::of_seconds(self.cluster.first_token_limit) && token <= self.cluster.token_limit;
-        self.report.within_limits += u64::from(met);
-        self.report.first_token.add(first.micros());
         self.after(decoded, Event::Answered, number);
     }
 
@@ -242,9 +234,8 @@ impl<'a> Run<'a> {
         let Some(job) = self.jobs[number as usize].take() else { return };
         self.free_jobs.push(number);
         self.engines[job.engine as usize].running -= 1;
-        self.report.end_to_end.add(self.now.since(job.arrived).micros());
-        self.report.output_tokens += u64::from(job.request.output_tokens);
-        self.report.answered(self.now.since(self.started.unwrap_or_default()));
+        let answer = Answer { done: self.now.duration(), ..job.answer };
+        self.report.note(self.cluster, &job.request, &answer);
         if let Some(origin) = job.request.origin {
             source.answered(origin.session, Millis(self.now.0.div_ceil(1_000_000)));
         }
