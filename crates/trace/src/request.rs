@@ -25,6 +25,8 @@ pub struct Origin {
     pub parent: Option<SessionId>,
     /// Counts from 0.
     pub turn: u32,
+    /// How long the conversation paused before this request, from the end of its previous answer; 0 before the first.
+    pub pause: Millis,
     /// The tool that the answer to this request calls, and whose result the next turn brings; none where the conversation
     /// ends or a person answers.
     pub calls: Option<ToolId>,
