@@ -83,10 +83,10 @@ impl<'a> Engine<'a> {
             let mut items: Vec<_> = names.iter().zip(places).map(|(name, place)| GetInto::new(name, place)).collect();
             let answers = client.get_batch_into(&mut items);
             let got = answers.iter().take_while(|answer| matches!(answer, Ok(Some(read)) if *read == len)).count();
-            let right = blocks.iter().zip(memory.chunks(len)).take(got);
-            let wrong = right.filter(|(block, bytes)| !is_right(**block, bytes)).count();
+            let right = |(block, bytes): &(&BlockHash, &[u8])| is_right(**block, bytes);
+            let wrong = blocks.iter().zip(memory.chunks(len)).take(got).filter(|read| !right(read)).count();
             Progress::add(&self.progress.wrong_blocks, wrong);
-            loaded += got - wrong;
+            loaded += blocks.iter().zip(memory.chunks(len)).take(got).take_while(right).count();
             if got < blocks.len() || wrong > 0 {
                 Progress::add(&self.progress.lost_blocks, promised - loaded - wrong);
                 break;

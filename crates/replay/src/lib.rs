@@ -5,7 +5,7 @@
 //! name, so that any engine can tell whether it got the right ones; a single wrong byte fails the run. Computing and waiting can go
 //! faster than they would ([`Settings::pace`]); moving bytes takes the time that it takes.
 //!
-//! Requests come from the same sources as the simulator's ([`tidepool_sim::cluster::Source`]), go to engines by the same routing, and
+//! Requests come from the same sources as the simulator's ([`tidepool_trace::Source`]), go to engines by the same routing, and
 //! end in the same report, so that the two can be compared.
 #![forbid(unsafe_code)]
 

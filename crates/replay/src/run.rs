@@ -9,8 +9,8 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 use tidepool_client::Client;
-use tidepool_sim::cluster::{Report, Router, Source};
-use tidepool_trace::{Millis, Request};
+use tidepool_sim::cluster::{Report, Router};
+use tidepool_trace::{Millis, Request, Source};
 
 /// Requests that wait for an engine; with more, arrivals wait, and are late.
 const QUEUE: usize = 1 << 16;

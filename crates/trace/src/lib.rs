@@ -22,6 +22,7 @@ mod format;
 mod lines;
 mod reader;
 mod request;
+mod source;
 mod writer;
 
 pub use adapt::{Merge, Scale, Slice};
@@ -29,6 +30,7 @@ pub use error::{Malformed, Report, TraceError};
 pub use format::Format;
 pub use reader::{Options, Reader};
 pub use request::{BlockHash, Request};
+pub use source::Source;
 pub use tidepool_types::{Millis, Origin, SessionId, ToolId};
 pub use writer::Writer;
 

@@ -1,6 +1,6 @@
 //! The open loop: a trace, whose times are those of sessions with answers of a nominal length.
 
-use tidepool_trace::{Millis, Request};
+use tidepool_trace::{Millis, Request, Source};
 
 use crate::config::{Agents, Service};
 use crate::sessions::Sessions;

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
 use fastrand::Rng;
-use tidepool_trace::{Millis, Request, SessionId};
+use tidepool_trace::{Millis, Request, SessionId, Source};
 
 use crate::config::{Agents, Arrivals};
 use crate::context::mix;
@@ -13,11 +13,11 @@ use crate::session::{Session, Step};
 use crate::spread::exponential;
 use crate::validate::ConfigError;
 
-/// A source of requests that waits for answers: a session's next request is due a pause after [`Sessions::answered`] was called
+/// A source of requests that waits for answers: a session's next request is due a pause after [`Source::answered`] was called
 /// for the one before.
 ///
 /// ```
-/// # use tidepool_trace::Millis;
+/// # use tidepool_trace::{Millis, Source};
 /// let mut sessions = tidepool_workload::Agents::scaling(75).sessions()?;
 /// while let Some(request) = sessions.next().filter(|request| request.at < Millis(10_000)) {
 ///     let session = request.origin.map(|origin| origin.session);
@@ -80,18 +80,14 @@ impl Agents {
     }
 }
 
-impl Sessions {
-    /// When the next request is due; none while everything waits for answers, and when all has ended.
-    #[must_use]
-    pub fn due(&self) -> Option<Millis> {
+impl Source for Sessions {
+    fn due(&mut self) -> Option<Millis> {
         let arrival = self.arrival.map(|seconds| Millis((seconds * 1000.0) as u64));
         let turn = self.due.peek().map(|Reverse((at, _))| *at);
         arrival.into_iter().chain(turn).min()
     }
 
-    /// The earliest request that is due. Its session then waits for its answer.
-    #[expect(clippy::should_implement_trait, reason = "an iterator that ends would not go on after an answer")]
-    pub fn next(&mut self) -> Option<Request> {
+    fn next(&mut self) -> Option<Request> {
         let at = self.due()?;
         if self.due.peek().is_none_or(|Reverse((turn, _))| *turn > at) {
             self.arrive(at);
@@ -101,8 +97,7 @@ impl Sessions {
         Some(session.ask(&self.agents, &self.library, at))
     }
 
-    /// A session's request was answered, at this time. Unknown sessions are passed over.
-    pub fn answered(&mut self, id: SessionId, at: Millis) {
+    fn answered(&mut self, id: SessionId, at: Millis) {
         let Some(session) = self.live.get_mut(&id) else { return };
         match session.answered(&self.agents, at) {
             (_, Some(due)) => self.due.push(Reverse((due, id))),
@@ -115,7 +110,9 @@ impl Sessions {
             (_, None) => self.end(id, at),
         }
     }
+}
 
+impl Sessions {
     /// Sessions that have begun and not ended.
     #[must_use]
     pub fn live(&self) -> usize {

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use tidepool_trace::{Millis, Request, SessionId};
+use tidepool_trace::{Millis, Request, SessionId, Source};
 use tidepool_workload::{Agents, Arrivals, Spread, Tool};
 
 const SEED: u64 = 7;

@@ -20,7 +20,8 @@ pub use queue::{Kind, Load};
 pub use report::{Answer, Report};
 pub use route::Router;
 pub use run::run;
-pub use source::{ClosedLoop, OpenLoop, Source};
+pub use source::{ClosedLoop, OpenLoop};
+pub use tidepool_trace::Source;
 
 use crate::Prefill;
 use std::time::Duration;

@@ -1,19 +1,7 @@
-//! Where requests come from.
+//! Requests of a trace, which may wait for answers.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use tidepool_trace::{Millis, Request, SessionId};
-
-/// Requests in the order of their times, some of which may wait for answers.
-pub trait Source {
-    /// When the next request comes; none while all that are left wait for answers, and at the end.
-    fn due(&mut self) -> Option<Millis>;
-
-    /// The next request.
-    fn next(&mut self) -> Option<Request>;
-
-    /// A session's request was answered.
-    fn answered(&mut self, session: SessionId, at: Millis);
-}
+use tidepool_trace::{Millis, Request, SessionId, Source};
 
 /// Requests that come at their times, whatever the cluster does.
 pub struct OpenLoop<I: Iterator> {
