@@ -5,11 +5,14 @@ mod catalog;
 mod client;
 mod config;
 mod daemon;
+mod engines;
 mod get;
 mod ls;
 mod node;
 mod plan;
 mod put;
+mod replay;
+mod reports;
 mod rm;
 mod sim;
 mod stat;
@@ -59,6 +62,8 @@ pub enum Command {
     Stat(stat::StatArgs),
     /// Simulate a cache, or a cluster of engines with a pool, on a trace
     Sim(sim::SimArgs),
+    /// Play a trace against a running pool, with real bytes, from emulated engines
+    Replay(Box<replay::ReplayArgs>),
     /// Say how much memory is enough for a trace, and what more would buy
     Plan(plan::PlanArgs),
     /// Look at traces of requests, and make traces of others
@@ -84,6 +89,7 @@ impl Command {
             Self::Ls(args) => return ls::run(&args),
             Self::Stat(args) => return stat::run(&args),
             Self::Sim(args) => return sim::run(&args),
+            Self::Replay(args) => return replay::run(&args),
             Self::Plan(args) => return plan::run(&args),
             Self::Trace(command) => return trace::run(&command),
             Self::Up(args) => up::run(args),

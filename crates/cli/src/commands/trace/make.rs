@@ -12,7 +12,7 @@ use tidepool_types::Span;
 
 /// Where a trace is written to.
 #[derive(Debug, Args)]
-struct WriteArgs {
+pub(super) struct WriteArgs {
     /// File to write; one that exists is left alone unless --force is given
     #[arg(long, short, value_name = "FILE")]
     output: PathBuf,
@@ -118,7 +118,7 @@ pub(super) fn merge(args: &MergeArgs) -> Outcome {
 type Requests<'a> = Box<dyn Iterator<Item = Result<Request, TraceError>> + 'a>;
 
 /// What was written, and why no more.
-struct Written {
+pub(super) struct Written {
     requests: u64,
     error: Option<String>,
 }
@@ -133,7 +133,7 @@ impl WriteArgs {
     }
 
     /// Writes a file beside the one that is wanted, so that a trace can be replaced by what is made of it.
-    fn write(
+    pub(super) fn write(
         &self,
         block_tokens: u32,
         requests: impl Iterator<Item = Result<Request, TraceError>>,
@@ -154,7 +154,8 @@ impl WriteArgs {
         done.inspect_err(|_| drop(std::fs::remove_file(&part))).map_err(Into::into)
     }
 
-    fn tell(&self, written: &Written) -> Outcome {
+    /// Says what was written.
+    pub(super) fn tell(&self, written: &Written) -> Outcome {
         let (requests, error) = (written.requests, &written.error);
         if let Some(error) = error {
             output::complain(&format!("{error}; only the {requests} requests before were written"));

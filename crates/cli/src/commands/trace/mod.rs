@@ -1,5 +1,6 @@
 //! `tidepool trace`: looks at traces, and makes traces of others.
 
+mod generate;
 mod make;
 mod stat;
 
@@ -11,6 +12,8 @@ use clap::Subcommand;
 pub enum TraceCommand {
     /// Show what a trace is like: lengths, reuse, and what any cache could hit at most
     Stat(stat::StatArgs),
+    /// Generate the traffic of coding agents
+    Generate(generate::GenerateArgs),
     /// Write a trace in our own format, which docs/traces.md describes
     Convert(make::ConvertArgs),
     /// Take the requests from one time to another
@@ -25,6 +28,7 @@ pub enum TraceCommand {
 pub(super) fn run(command: &TraceCommand) -> Outcome {
     match command {
         TraceCommand::Stat(args) => stat::run(args),
+        TraceCommand::Generate(args) => generate::run(args),
         TraceCommand::Convert(args) => make::convert(args),
         TraceCommand::Slice(args) => make::slice(args),
         TraceCommand::Merge(args) => make::merge(args),
