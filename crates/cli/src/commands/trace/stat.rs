@@ -40,6 +40,7 @@ fn spreads(stat: &TraceStat, curve: &Curve) -> Vec<(&'static str, Quantiles)> {
         ("input_tokens", stat.input_tokens.clone()),
         ("output_tokens", stat.output_tokens.clone()),
         ("reuse_distance_blocks", curve.reuse_distances()),
+        ("reuse_gap_ms", stat.reuse_gaps.clone()),
         ("pause_ms", stat.pauses.clone()),
     ];
     spreads.retain(|(_, spread)| spread.count() > 0);
