@@ -157,5 +157,5 @@ fn page(args: &ReplayArgs, played: &Replay, counts: &Counts) -> Page {
         Some(line.split_at_checked(14)).flatten().map(|(name, value)| vec![name.trim().to_owned(), value.to_owned()])
     };
     let rows: Vec<_> = text.lines().filter_map(cells).collect();
-    Page::new("Tidepool: replay").text(&engines).table(&["", ""], &rows).plot(&plot)
+    Page::new("Tidepool: replay").text(&engines).heading("What was found").table(&["", ""], &rows).plot(&plot)
 }

@@ -61,12 +61,10 @@ pub(super) fn text(report: &Report) -> String {
         let at = |part| times.at(part) as f64 / 1e6;
         format!("{:.3} s median, {:.3} s p99", at(0.5), at(0.99))
     };
-    let saturated: Vec<&str> = report.saturated().iter().map(|kind| kind.name()).collect();
-    let mut text = format!(
+    let text = format!(
         "hit rate      {:.2} % ({:.2} % the engines' own, {:.2} % from disk)\nrequests      {} in {:.1} s\n\
          throughput    {:.2} requests, {:.0} tokens in, {:.0} tokens out a second\nfirst token   {}\nend to end    {}\n\
-         in limits     {:.2} %\nGPU time      {:.0} s computed, {:.0} s saved\nloaded        {}, {} of it over the network\n\
-         saturated     {}\n\n{:<10} {:>6} {:>8} {:>8} {:>12}\n",
+         in limits     {:.2} %\nGPU time      {:.0} s computed, {:.0} s saved\nloaded        {}\n",
         100.0 * report.tally.hit_rate(),
         100.0 * rate(report, report.local_hit_blocks),
         100.0 * rate(report, report.disk_hit_blocks),
@@ -81,8 +79,20 @@ pub(super) fn text(report: &Report) -> String {
         report.computed_seconds,
         saved(report),
         rounded(report.loaded_bytes),
+    );
+    text + &loads(report)
+}
+
+/// How busy everything was that was simulated.
+fn loads(report: &Report) -> String {
+    if report.loads.is_empty() {
+        return String::new();
+    }
+    let saturated: Vec<&str> = report.saturated().iter().map(|kind| kind.name()).collect();
+    let saturated = if saturated.is_empty() { "nothing".to_owned() } else { saturated.join(", ") };
+    let mut text = format!(
+        "network       {}\nsaturated     {saturated}\n\n{:<10} {:>6} {:>8} {:>8} {:>12}\n",
         rounded(report.network_bytes),
-        if saturated.is_empty() { "nothing".to_owned() } else { saturated.join(", ") },
         "LOAD",
         "COUNT",
         "MEAN",

@@ -72,6 +72,7 @@ impl Report {
         let Answer { hits, local, prefill, arrived, first_token, token, done } = *answer;
         self.tally.add(request, hits, cluster.block_tokens);
         self.local_hit_blocks += local.0;
+        self.loaded_bytes += (hits.0 - local.0) * cluster.block_bytes;
         self.prefill_seconds += cluster.speed.prefill.seconds(0.0, f64::from(request.input_tokens));
         self.computed_seconds += prefill;
         let first = first_token.saturating_sub(arrived);

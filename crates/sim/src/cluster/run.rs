@@ -146,7 +146,6 @@ impl<'a> Run<'a> {
         self.sources = sources;
         if found > 0 {
             let bytes = found * self.cluster.block_bytes;
-            self.report.loaded_bytes += bytes;
             let pcie = self.engines[engine as usize].pcie.join(self.now, bytes as f64 / speed.pcie);
             ready = ready.max(pcie);
         }
