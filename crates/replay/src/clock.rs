@@ -28,4 +28,9 @@ impl Clock {
     pub(crate) fn take(&self, span: Duration) {
         std::thread::sleep(span.div_f64(self.pace));
     }
+
+    /// By how much the trace's time has passed faster than ours in `real` time.
+    pub(crate) fn surplus(&self, real: Duration) -> Duration {
+        real.mul_f64((self.pace - 1.0).max(0.0))
+    }
 }

@@ -40,26 +40,36 @@ impl<'a> Engine<'a> {
         Self { settings, clock, progress, client, local, gpu, running, refused_since }
     }
 
-    /// Serves a request that arrived at `arrived`.
+    /// Serves a request that arrived at `arrived`. Bytes count with the time that they really took, however fast the trace's time
+    /// passes meanwhile.
     pub(crate) fn serve(&self, request: &Request, arrived: Duration) -> Answer {
         let cluster = &self.settings.cluster;
+        let mut surplus = Duration::ZERO;
         let Blocks(local) = self.local.lock().run(&request.blocks);
-        let loaded = self.client.as_ref().map_or(0, |client| self.load(client, &request.blocks[local as usize..]));
-        let hits = Blocks(local + loaded);
+        let loaded = self.move_bytes(&mut surplus, |client| self.load(client, &request.blocks[local as usize..]));
+        let hits = Blocks(local + loaded.unwrap_or(0));
         let prefill = cluster.prefill_seconds(request, hits);
         let others = self.running.fetch_add(1, Ordering::AcqRel);
         let computing = self.gpu.lock();
         self.clock.take(Duration::from_secs_f64(prefill));
         drop(computing);
-        let first_token = self.clock.now();
-        self.local.lock().take_in(request, first_token);
-        if let Some(client) = &self.client {
-            self.store(client, &request.blocks[hits.0 as usize..]);
-        }
+        let first_token = self.clock.now().saturating_sub(surplus);
+        self.local.lock().take_in(request, self.clock.now());
+        self.move_bytes(&mut surplus, |client| self.store(client, &request.blocks[hits.0 as usize..]));
         let token = cluster.speed.token_seconds(others);
         self.clock.take(Duration::from_secs_f64(token * f64::from(request.output_tokens.saturating_sub(1))));
         self.running.fetch_sub(1, Ordering::AcqRel);
-        Answer { hits, local: Blocks(local), prefill, arrived, first_token, token, done: self.clock.now() }
+        let done = self.clock.now().saturating_sub(surplus);
+        Answer { hits, local: Blocks(local), prefill, arrived, first_token, token, done }
+    }
+
+    /// Has the pool move bytes, if there is one, and adds to `surplus` what the trace's clock made too much of it.
+    fn move_bytes<T>(&self, surplus: &mut Duration, work: impl FnOnce(&Client) -> T) -> Option<T> {
+        let client = self.client.as_ref()?;
+        let started = Instant::now();
+        let done = work(client);
+        *surplus += self.clock.surplus(started.elapsed());
+        Some(done)
     }
 
     fn name(&self, block: &BlockHash) -> String {

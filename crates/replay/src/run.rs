@@ -69,7 +69,7 @@ pub fn run<S: Source + Send>(
             let arrivals = std::sync::Arc::new(Mutex::new(arrivals));
             for _ in 0..settings.at_once {
                 let (arrivals, shared) = (std::sync::Arc::clone(&arrivals), &shared);
-                scope.spawn(move || work(engine, &arrivals, shared, settings, progress));
+                scope.spawn(move || work(engine, &arrivals, shared, clock, settings, progress));
             }
             queues.push(queue);
         }
@@ -123,6 +123,7 @@ fn work<S: Source>(
     engine: &Engine<'_>,
     arrivals: &Mutex<Receiver<Arrival>>,
     shared: &Shared<S>,
+    clock: Clock,
     settings: &Settings,
     progress: &Progress,
 ) {
@@ -137,7 +138,7 @@ fn work<S: Source>(
         state.under_way -= 1;
         state.report.note(&settings.cluster, &request, &answer);
         if let Some(origin) = request.origin {
-            state.source.answered(origin.session, Millis(answer.done.as_millis() as u64));
+            state.source.answered(origin.session, Millis(clock.now().as_millis() as u64));
         }
         drop(state);
         progress.answered.fetch_add(1, Ordering::Relaxed);

@@ -5,6 +5,7 @@ mod catalog;
 mod client;
 mod config;
 mod daemon;
+mod demo;
 mod engines;
 mod get;
 mod ls;
@@ -64,6 +65,8 @@ pub enum Command {
     Sim(sim::SimArgs),
     /// Play a trace against a running pool, with real bytes, from emulated engines
     Replay(Box<replay::ReplayArgs>),
+    /// Show in a minute what a pool does for coding agents
+    Demo(demo::DemoArgs),
     /// Say how much memory is enough for a trace, and what more would buy
     Plan(plan::PlanArgs),
     /// Look at traces of requests, and make traces of others
@@ -90,6 +93,7 @@ impl Command {
             Self::Stat(args) => return stat::run(&args),
             Self::Sim(args) => return sim::run(&args),
             Self::Replay(args) => return replay::run(&args),
+            Self::Demo(args) => return demo::run(&args),
             Self::Plan(args) => return plan::run(&args),
             Self::Trace(command) => return trace::run(&command),
             Self::Up(args) => up::run(args),

@@ -51,6 +51,9 @@ pub struct ReplayArgs {
 pub(super) fn run(args: &ReplayArgs) -> Outcome {
     let mut trace = args.trace.open()?;
     let settings = settings(args, trace.block_tokens())?;
+    if !args.no_pool {
+        args.client.connect()?.expect_nodes()?;
+    }
     let (progress, mut error) = (Progress::default(), None);
     let requests = std::iter::from_fn(|| trace.next()?.map_err(|ended| error = Some(ended)).ok());
     let played = progress::waiting("replaying", || match args.of_engines.closed_loop {
@@ -136,10 +139,6 @@ fn status(played: &Replay, counts: &Counts, read: Status) -> Outcome {
 
 fn page(args: &ReplayArgs, played: &Replay, counts: &Counts) -> Page {
     let Report { first_token, end_to_end, .. } = &played.report;
-    let curve = |times: &Quantiles| -> Vec<(f64, f64)> {
-        let at = |part: f64| (100.0 * part, times.at(part) as f64 / 1e6);
-        (0..=100).map(|percent| at(f64::from(percent) / 100.0)).collect()
-    };
     let lines = [
         Line { name: "first token", points: curve(first_token) },
         Line { name: "end to end", points: curve(end_to_end) },
@@ -158,4 +157,10 @@ fn page(args: &ReplayArgs, played: &Replay, counts: &Counts) -> Page {
     };
     let rows: Vec<_> = text.lines().filter_map(cells).collect();
     Page::new("Tidepool: replay").text(&engines).heading("What was found").table(&["", ""], &rows).plot(&plot)
+}
+
+/// Of every percent of requests, the seconds that they took at most.
+pub(super) fn curve(times: &Quantiles) -> Vec<(f64, f64)> {
+    let at = |part: f64| (100.0 * part, times.at(part) as f64 / 1e6);
+    (0..=100).map(|percent| at(f64::from(percent) / 100.0)).collect()
 }
