@@ -68,6 +68,7 @@ tests:
 		echo '== tests: cargo test'; \
 		$(CARGO) test --frozen --workspace; \
 	fi
+	@[ -n "$$TIDEPOOL_TRACES" ] || echo '== tests: SKIPPED: figures of public traces; set TIDEPOOL_TRACES to a folder that has them'
 
 python:
 	@echo '== python: wheels, lints, types, tests'

@@ -8,9 +8,13 @@ mod daemon;
 mod get;
 mod ls;
 mod node;
+mod plan;
 mod put;
 mod rm;
+mod sim;
 mod stat;
+mod trace;
+mod traces;
 mod up;
 
 use crate::Status;
@@ -53,6 +57,13 @@ pub enum Command {
     Ls(ls::LsArgs),
     /// Show how the pool, a node or a block is doing
     Stat(stat::StatArgs),
+    /// Simulate a cache on a trace: which part of all blocks would be hits
+    Sim(sim::SimArgs),
+    /// Say how much memory is enough for a trace, and what more would buy
+    Plan(plan::PlanArgs),
+    /// Look at traces of requests, and make traces of others
+    #[command(subcommand)]
+    Trace(trace::TraceCommand),
     /// Measure the pool against memcpy and raw sockets on this machine
     Bench(bench::BenchArgs),
     /// One process of a benchmark; started by `bench`
@@ -72,6 +83,9 @@ impl Command {
             Self::Rm(args) => return rm::run(&args),
             Self::Ls(args) => return ls::run(&args),
             Self::Stat(args) => return stat::run(&args),
+            Self::Sim(args) => return sim::run(&args),
+            Self::Plan(args) => return plan::run(&args),
+            Self::Trace(command) => return trace::run(&command),
             Self::Up(args) => up::run(args),
             Self::Catalog(args) => catalog::run(args),
             Self::Node(args) => node::run(args),

@@ -1,8 +1,8 @@
 //! S3-FIFO (Yang et al., SOSP 2023): a small queue for what is new, a main queue for what was used again, and a memory of what
 //! left the small one.
 //!
-//! Most blocks are used once. New ones wait in the small queue, a tenth of all; those used twice there go on to the main queue,
-//! the rest is evicted and remembered by name. A block that comes back while it is remembered goes into the main queue at once.
+//! Most blocks are used once. New ones wait in the small queue, a tenth of all; those used again there go on to the main queue,
+//! the rest is evicted and remembered by name, as many as there are blocks. A block that comes back while it is remembered goes into the main queue at once.
 //! There, blocks that were used go round again, once for each of up to three uses.
 
 use super::{Eviction, Tag, Use, entry};
@@ -14,8 +14,6 @@ use std::time::Duration;
 const SMALL_SHARE: u32 = 10;
 /// Uses that are counted; further ones are not.
 const MOST_USES: u8 = 3;
-/// Uses that take a block from the small queue into the main one.
-const USES_TO_STAY: u8 = 2;
 
 /// Both queues, and who was evicted from the small one.
 #[derive(Default)]
@@ -55,7 +53,7 @@ impl S3Fifo {
     /// The oldest block of the small queue, unless it may stay and has moved on.
     fn victim_of_small(&mut self) -> Option<u32> {
         let slot = self.small.coldest()?;
-        if *self.uses(slot) < USES_TO_STAY {
+        if *self.uses(slot) == 0 {
             return Some(slot);
         }
         *self.uses(slot) = 0;
@@ -96,9 +94,7 @@ impl Eviction for S3Fifo {
 
     fn evict(&mut self, slot: u32) {
         if self.small.contains(slot) {
-            // As many as the main queue has room for.
-            let most = self.len() - self.len() / SMALL_SHARE;
-            self.gone.remember(self.blocks[slot as usize].tag, most as usize);
+            self.gone.remember(self.blocks[slot as usize].tag, self.len() as usize);
         }
         self.remove(slot);
     }
@@ -150,12 +146,14 @@ impl Ghosts {
         self.clock += 1;
         self.order.push_back((tag, self.clock));
         self.known.insert(tag, self.clock);
-        while self.order.len() > most.max(1) {
-            if let Some((tag, at)) = self.order.pop_front()
-                && self.known.get(&tag) == Some(&at)
-            {
+        while self.known.len() > most {
+            let Some((tag, at)) = self.order.pop_front() else { return };
+            if self.known.get(&tag) == Some(&at) {
                 self.known.remove(&tag);
             }
+        }
+        if self.order.len() > 2 * most {
+            self.order.retain(|(tag, at)| self.known.get(tag) == Some(at));
         }
     }
 

@@ -107,8 +107,7 @@ impl Naive for NaiveSieve {
 struct NaiveS3Fifo {
     small: Vec<(u32, u8)>,
     main: Vec<(u32, u8)>,
-    /// Names that are void keep their place.
-    ghosts: Vec<Option<u32>>,
+    ghosts: Vec<u32>,
 }
 
 impl NaiveS3Fifo {
@@ -122,9 +121,9 @@ impl Naive for NaiveS3Fifo {
         self.small.iter().chain(&self.main).map(|(block, _)| *block).collect()
     }
     fn insert(&mut self, block: u32) {
-        match self.ghosts.iter_mut().find(|ghost| **ghost == Some(block)) {
+        match self.ghosts.iter().position(|ghost| *ghost == block) {
             Some(ghost) => {
-                *ghost = None;
+                self.ghosts.remove(ghost);
                 self.main.push((block, 0));
             }
             None => self.small.push((block, 0)),
@@ -141,8 +140,8 @@ impl Naive for NaiveS3Fifo {
     fn evict(&mut self, block: u32) {
         let len = self.small.len() + self.main.len();
         if self.small.iter().any(|(b, _)| *b == block) {
-            self.ghosts.push(Some(block));
-            let surplus = self.ghosts.len().saturating_sub((len - len / 10).max(1));
+            self.ghosts.push(block);
+            let surplus = self.ghosts.len().saturating_sub(len);
             self.ghosts.drain(..surplus);
         }
         self.remove(block);
@@ -150,7 +149,7 @@ impl Naive for NaiveS3Fifo {
     fn order(&mut self) -> Vec<u32> {
         while !self.held().is_empty() {
             if self.small_first() {
-                if self.small[0].1 < 2 {
+                if self.small[0].1 == 0 {
                     break;
                 }
                 let (block, _) = self.small.remove(0);
