@@ -45,6 +45,8 @@ pub(super) struct Conversations {
     free: Vec<u32>,
     links: Links,
     queues: Vec<Queue>,
+    /// A bit for every queue in which somebody has blocks: there are many queues and few are used.
+    busy: u128,
     names: HashMap<SessionId, u32>,
     tails: HashMap<Tag, u32>,
     gone: u32,
@@ -58,6 +60,7 @@ impl Default for Conversations {
             free: Vec::new(),
             links: Links::default(),
             queues: std::iter::repeat_with(queue).take(Kind::COUNT).collect(),
+            busy: 0,
             names: HashMap::new(),
             tails: HashMap::new(),
             gone: 0,
@@ -166,6 +169,7 @@ impl Conversations {
         } else {
             conversation.wait = Wait::Held(kind);
             self.links.push(&mut queue.held, id);
+            self.busy |= 1 << kind.index();
         }
     }
 
@@ -173,7 +177,11 @@ impl Conversations {
         let wait = std::mem::replace(&mut self.all[id as usize].wait, Wait::No);
         match wait {
             Wait::No => {}
-            Wait::Held(kind) => self.links.remove(&mut self.queues[kind.index()].held, id),
+            Wait::Held(kind) => {
+                let held = &mut self.queues[kind.index()].held;
+                self.links.remove(held, id);
+                self.busy &= !(u128::from(held.is_empty()) << kind.index());
+            }
             Wait::Gone(kind) => {
                 self.gone -= 1;
                 self.links.remove(&mut self.queues[kind.index()].gone, id);
@@ -214,7 +222,9 @@ impl Conversations {
     /// one of its ends.
     pub(super) fn ends(&self, at: u64) -> impl Iterator<Item = (u32, u64, f32)> {
         let ends = |queue: &Queue| [queue.held.coldest(), queue.held.warmest()].into_iter().flatten();
-        self.queues.iter().flat_map(move |queue| {
+        let after = |busy: &u128| Some(busy & (busy - 1)).filter(|busy| *busy != 0);
+        let busy = std::iter::successors(Some(self.busy).filter(|busy| *busy != 0), after);
+        busy.map(|busy| &self.queues[busy.trailing_zeros() as usize]).flat_map(move |queue| {
             ends(queue).map(move |id| {
                 let age = at.saturating_sub(self.all[id as usize].since);
                 (id, age, queue.returns.rate(age))

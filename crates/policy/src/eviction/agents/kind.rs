@@ -21,6 +21,7 @@ const LENGTHS: u8 = 2;
 const LONG: u32 = 64;
 
 impl Kind {
+    /// No more than a word has bits.
     pub(super) const COUNT: usize = FIRST_TOOL as usize + TOOLS as usize;
 
     pub(super) const fn index(self) -> usize {

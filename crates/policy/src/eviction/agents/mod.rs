@@ -45,8 +45,9 @@ pub struct Agents {
     current: Option<Current>,
     /// The latest time heard of.
     now: u64,
-    /// Where the last victim was.
+    /// Where the last victim was, and whether nothing has been used since.
     first: Option<Owner>,
+    settled: bool,
     cost_of_depth: f32,
 }
 
@@ -100,6 +101,7 @@ impl Agents {
             current: None,
             now: 0,
             first: None,
+            settled: false,
             cost_of_depth,
         }
     }
@@ -171,13 +173,24 @@ impl Agents {
         if !self.chilled.is_empty() {
             return Some(Owner::Chilled);
         }
-        let oldest = self.candidates().max_by_key(|candidate| candidate.age);
-        let shared = self.shared.coldest().filter(|slot| oldest.is_none_or(|oldest| self.age(*slot) > oldest.age));
-        if shared.is_some() {
-            return Some(Owner::Shared);
+        let (mut oldest, mut least): (Option<Candidate>, Option<Candidate>) = (None, None);
+        for candidate in self.candidates() {
+            oldest = oldest.filter(|oldest| oldest.age >= candidate.age).or(Some(candidate));
+            least = least.filter(|least| least.worth <= candidate.worth).or(Some(candidate));
         }
-        let least = self.candidates().min_by(|a, b| a.worth.total_cmp(&b.worth))?;
-        Some(oldest.filter(|oldest| least.worth >= oldest.worth * CLEARLY).unwrap_or(least).owner)
+        let shared = self.shared.coldest().map(|slot| self.age(slot));
+        match (oldest, least) {
+            (Some(oldest), _) if shared.is_some_and(|shared| shared > oldest.age) => Some(Owner::Shared),
+            (Some(oldest), Some(least)) if least.worth < oldest.worth * CLEARLY => Some(least.owner),
+            (Some(oldest), _) => Some(oldest.owner),
+            (None, _) => shared.map(|_| Owner::Shared),
+        }
+    }
+
+    /// Whether the last victim's list is still the one: blocks of one conversation go one after the other.
+    fn goes_on(&self, at: u64) -> bool {
+        let conversation = matches!(self.first, Some(owner @ Owner::Conversation(_)) if !self.list(owner).is_empty());
+        self.settled && conversation && at <= self.now
     }
 
     /// The next list that has blocks, in an order that is always the same; the first one of all behind none.
@@ -223,6 +236,7 @@ impl Eviction for Agents {
 
     fn chill(&mut self, slot: u32) {
         let Some(owner) = self.pull(slot) else { return };
+        self.settled = false;
         self.links.push_coldest(&mut self.chilled, slot);
         self.blocks[slot as usize].owner = Some(Owner::Chilled);
         self.pulled(owner);
@@ -233,9 +247,13 @@ impl Eviction for Agents {
     }
 
     fn victim(&mut self, at: Duration) -> Option<u32> {
-        self.settle();
-        self.now = self.now.max(request::millis(at));
-        self.first = self.next_list();
+        let at = request::millis(at);
+        if !self.goes_on(at) {
+            self.settle();
+            self.now = self.now.max(at);
+            self.first = self.next_list();
+            self.settled = true;
+        }
         self.list(self.first?).coldest()
     }
 

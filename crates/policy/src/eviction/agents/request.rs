@@ -41,6 +41,7 @@ impl Agents {
     pub(super) fn used(&mut self, slot: u32, before: Option<Owner>, usage: &Use) {
         // Time stands still rather than go back.
         self.now = self.now.max(millis(usage.at));
+        self.settled = false;
         let mine = self.conversation_of(slot, usage);
         let owner = match before {
             Some(Owner::Shared) => Owner::Shared,
@@ -76,8 +77,9 @@ impl Agents {
         if let Some(place) = current.tail.iter_mut().find(|place| place.is_none()) {
             *place = Some(slot);
         }
-        let old = self.conversations.with_tail(Tag(self.blocks[slot as usize].tag));
-        if let Some(old) = old.filter(|old| !current.known && *old != current.conversation) {
+        if !current.known
+            && let Some(old) = self.conversations.with_tail(Tag(self.blocks[slot as usize].tag))
+        {
             self.join(current.conversation, old);
             (current.known, current.conversation) = (true, old);
         }
