@@ -51,7 +51,9 @@ fn sim_prints_the_hit_rate_as_a_fraction() {
 fn mistakes_are_named_with_what_is_allowed() {
     let dir = tempfile::tempdir().unwrap();
     let trace = rounds(&dir);
-    let cases: [(&[&str], &str); 5] = [
+    let cases: [(&[&str], &str); 7] = [
+        (&["sim", text(&trace), "--capacity", "1MiB"], "allowed is a block or more for each node, 64.0 MiB in all"),
+        (&["sim", text(&trace), "--engines", "8", "--capacity-blocks", "7"], "512.0 MiB in all"),
         (&["sim", text(&trace), "--policy", "mru"], "allowed are lru, s3fifo, sieve, agents, clairvoyant and optimal"),
         (&["sim", text(&trace), "--capacity-blocks", "0"], "0 is not in 1.."),
         (&["sim", text(&trace), "--capacity", "0B"], "allowed is 1B or more"),
@@ -62,6 +64,13 @@ fn mistakes_are_named_with_what_is_allowed() {
         let output = tidepool(args);
         assert_eq!(code(&output), 2, "{args:?}");
         assert!(stderr(&output).contains(message), "{args:?}: {}", stderr(&output));
+    }
+    let empty = dir.path().join("empty");
+    std::fs::write(&empty, "").unwrap();
+    for command in [&["sim"][..], &["sim", "--engines", "2"], &["plan"], &["trace", "stat"]] {
+        let output = tidepool(&[command, &[text(&empty)]].concat());
+        assert_eq!(code(&output), 1, "{command:?}");
+        assert!(stderr(&output).contains("no requests in this trace"), "{command:?}: {}", stderr(&output));
     }
     let missing = tidepool(&["sim", "/no/such/trace"]);
     assert_eq!(code(&missing), 1);

@@ -11,7 +11,7 @@
 
 use crate::hash::spread;
 use crate::stack::Stack;
-use crate::{Blocks, Prefill};
+use crate::{Blocks, Prefill, Quantiles};
 use tidepool_trace::Request;
 
 /// Groups of samples that the error is estimated from.
@@ -28,6 +28,8 @@ pub struct CurveBuilder {
     /// References that stand for misses at every size, by group.
     misses: [u64; GROUPS],
     references: u64,
+    /// Milliseconds between two uses of a block.
+    gaps: Quantiles,
     cost: Cost,
 }
 
@@ -42,13 +44,22 @@ struct Cost {
 }
 
 impl CurveBuilder {
-    /// Follows no more than `most_tracked` blocks at a time, at about 60 bytes each. A block has `block_tokens` tokens, and
+    /// Follows no more than `most_tracked` blocks at a time, at about 80 bytes each. A block has `block_tokens` tokens, and
     /// `prefill` says what computing them takes.
     #[must_use]
     pub fn new(most_tracked: usize, prefill: Prefill, block_tokens: u32) -> Self {
         let hits = std::array::from_fn(|_| Vec::new());
         let cost = Cost { prefill, block_tokens, saved: Vec::new(), all: 0.0 };
-        Self { stack: Stack::new(), most_tracked, bits: 0, hits, misses: [0; GROUPS], references: 0, cost }
+        Self {
+            stack: Stack::new(),
+            most_tracked,
+            bits: 0,
+            hits,
+            misses: [0; GROUPS],
+            references: 0,
+            gaps: Quantiles::default(),
+            cost,
+        }
     }
 
     /// Adds the next request.
@@ -58,13 +69,17 @@ impl CurveBuilder {
         self.cost.all += self.cost.prefill.seconds(0.0, f64::from(request.input_tokens));
         for (depth, block) in request.blocks.iter().enumerate() {
             if self.follows(block.0) {
-                farthest = farthest.and_then(|far: u64| Some(far.max(self.stack.distance(block.0)?)));
+                let last = self.stack.last_use(block.0);
+                if let Some((_, at)) = last {
+                    self.gaps.add_many(request.at.0.saturating_sub(at.0), 1 << self.bits);
+                }
+                farthest = farthest.and_then(|far: u64| Some(far.max(last?.0)));
                 self.record(block.0, farthest, depth);
             }
         }
         for block in request.blocks.iter().rev() {
             if self.follows(block.0) {
-                self.stack.touch(block.0);
+                self.stack.touch(block.0, request.at);
             }
         }
         while self.stack.len() > self.most_tracked {
@@ -98,6 +113,12 @@ impl CurveBuilder {
             *hits = hits.chunks(2).map(|pair| pair.iter().sum()).collect();
         }
         self.cost.saved = self.cost.saved.chunks(2).map(|pair| pair.iter().sum()).collect();
+    }
+
+    /// Milliseconds between two uses of a block.
+    #[must_use]
+    pub const fn reuse_gaps(&self) -> &Quantiles {
+        &self.gaps
     }
 
     /// The curve over all that was added.

@@ -4,14 +4,15 @@
 //! how many stand behind a position. When the line is full, those that stand in it close ranks.
 
 use crate::hash::ByHash;
+use tidepool_trace::Millis;
 
 const SHORTEST: usize = 1 << 10;
 
 /// The stack. Memory is that of its blocks.
 pub(crate) struct Stack {
     positions: ByHash<u32>,
-    /// The block at each position that was taken; void where the block stands elsewhere by now.
-    line: Vec<u64>,
+    /// The block at each position that was taken, and when; void where the block stands elsewhere by now.
+    line: Vec<(u64, Millis)>,
     /// Sums over the line; entry 0 is not used.
     sums: Vec<u32>,
 }
@@ -25,8 +26,8 @@ impl Stack {
         self.positions.len()
     }
 
-    /// How many blocks were used since `block` was; none if it is not in.
-    pub(crate) fn distance(&self, block: u64) -> Option<u64> {
+    /// How many blocks were used since `block` was, and when that was; none if it is not in.
+    pub(crate) fn last_use(&self, block: u64) -> Option<(u64, Millis)> {
         let position = *self.positions.get(&block)? as usize;
         // Those at the position and before it, the block itself included.
         let (mut index, mut before) = (position + 1, 0);
@@ -34,16 +35,16 @@ impl Stack {
             before += u64::from(self.sums[index]);
             index &= index - 1;
         }
-        Some(self.len() as u64 - before)
+        Some((self.len() as u64 - before, self.line[position].1))
     }
 
-    /// Makes `block` the last used.
-    pub(crate) fn touch(&mut self, block: u64) {
+    /// Makes `block` the last used, at this time.
+    pub(crate) fn touch(&mut self, block: u64, at: Millis) {
         if self.line.len() + 1 == self.sums.len() {
             self.close_ranks();
         }
         let position = self.line.len() as u32;
-        self.line.push(block);
+        self.line.push((block, at));
         self.add(position, 1);
         if let Some(before) = self.positions.insert(block, position) {
             self.add(before, u32::MAX);
@@ -69,10 +70,10 @@ impl Stack {
     fn close_ranks(&mut self) {
         let mut standing = 0;
         for position in 0..self.line.len() {
-            let block = self.line[position];
+            let (block, at) = self.line[position];
             if let Some(place) = self.positions.get_mut(&block).filter(|place| **place as usize == position) {
                 *place = standing as u32;
-                self.line[standing] = block;
+                self.line[standing] = (block, at);
                 standing += 1;
             }
         }
@@ -100,17 +101,18 @@ mod tests {
         fn distances_are_those_in_a_naive_list(
             uses in prop::collection::vec(0..40_u64, 0..4000), dropped in 0..40_u64, when in 0..4000_usize,
         ) {
-            let (mut stack, mut naive) = (Stack::new(), Vec::<u64>::new());
+            let (mut stack, mut naive) = (Stack::new(), Vec::<(u64, u64)>::new());
             for (time, block) in uses.into_iter().enumerate() {
                 if time == when {
                     stack.retain(|block| block >= dropped);
-                    naive.retain(|block| *block >= dropped);
+                    naive.retain(|(block, _)| *block >= dropped);
                 }
-                let place = naive.iter().position(|known| *known == block);
-                prop_assert_eq!(stack.distance(block), place.map(|place| (naive.len() - 1 - place) as u64));
-                stack.touch(block);
-                naive.retain(|known| *known != block);
-                naive.push(block);
+                let place = naive.iter().position(|(known, _)| *known == block);
+                let distance = stack.last_use(block).map(|(distance, at)| (distance, at.0));
+                prop_assert_eq!(distance, place.map(|place| ((naive.len() - 1 - place) as u64, naive[place].1)));
+                stack.touch(block, Millis(time as u64));
+                naive.retain(|(known, _)| *known != block);
+                naive.push((block, time as u64));
                 prop_assert_eq!(stack.len(), naive.len());
             }
         }

@@ -3,7 +3,7 @@
 use crate::{Blocks, Curve, CurveBuilder, Prefill, Quantiles};
 use tidepool_trace::{Millis, Request};
 
-/// What matters about a trace, beside the reuse of its blocks.
+/// What matters about a trace, beside what caches would do for it.
 #[derive(Debug, Clone, Default)]
 pub struct TraceStat {
     /// Requests.
@@ -22,6 +22,8 @@ pub struct TraceStat {
     pub sessions: u64,
     /// Milliseconds that conversations paused before their turns.
     pub pauses: Quantiles,
+    /// Milliseconds between two uses of a block.
+    pub reuse_gaps: Quantiles,
 }
 
 /// Gathers a [`TraceStat`] and a [`Curve`] in one pass and bounded memory.
@@ -47,7 +49,8 @@ impl StatBuilder {
     /// What the trace was like.
     #[must_use]
     pub fn finish(self) -> (TraceStat, Curve) {
-        (self.stat, self.curve.finish())
+        let stat = TraceStat { reuse_gaps: self.curve.reuse_gaps().clone(), ..self.stat };
+        (stat, self.curve.finish())
     }
 }
 

@@ -57,7 +57,7 @@ pub enum Command {
     Ls(ls::LsArgs),
     /// Show how the pool, a node or a block is doing
     Stat(stat::StatArgs),
-    /// Simulate a cache on a trace: which part of all blocks would be hits
+    /// Simulate a cache, or a cluster of engines with a pool, on a trace
     Sim(sim::SimArgs),
     /// Say how much memory is enough for a trace, and what more would buy
     Plan(plan::PlanArgs),

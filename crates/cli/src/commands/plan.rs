@@ -54,23 +54,22 @@ struct Plan {
 
 /// Runs the command.
 pub(super) fn run(args: &PlanArgs) -> Outcome {
-    let (mut builder, mut stat, mut end) = (None, (0, 0), 0);
-    let read = args.trace.each(|request, block_tokens| {
-        let new = || CurveBuilder::new(MOST_TRACKED, Prefill::default(), block_tokens);
-        builder.get_or_insert_with(new).add(&request);
-        stat = (stat.0 + 1, stat.1 + request.blocks.len() as u64);
+    let trace = args.trace.open()?;
+    let mut builder = CurveBuilder::new(MOST_TRACKED, Prefill::default(), trace.block_tokens());
+    let (mut requests, mut blocks, mut end) = (0, 0, 0);
+    let read = args.trace.each(trace, |request| {
+        builder.add(request);
+        requests += 1;
+        blocks += request.blocks.len() as u64;
         end = request.at.0;
     })?;
-    let Some(builder) = builder else {
-        return Err(format!("{}: no requests in this trace", args.trace.path.display()).into());
-    };
     let setting = Setting {
         block_bytes: args.size.block_bytes(read.block_tokens),
         memory_rate: args.memory_rate.0 as f64,
         disk_rate: args.disk_rate.0 as f64,
         disk_bytes: args.disk.0,
-        requests: stat.0,
-        blocks: stat.1,
+        requests,
+        blocks,
     };
     let plan = Plan::new(setting, builder.finish(), args.have, end as f64 / 3.6e6);
     if args.json {

@@ -29,23 +29,6 @@ impl ReadArgs {
         let options = Options { format: self.format, strict: self.strict, block_tokens: self.block_tokens };
         Reader::open(path, options).map_err(|error| blame(path, error))
     }
-
-    /// Reads all of a trace; what stops it early is told, and what came before counts.
-    pub(super) fn each(&self, path: &Path, mut use_it: impl FnMut(Request, u32)) -> Result<Read, Box<dyn Error>> {
-        let mut trace = self.open(path)?;
-        let bar = progress::bytes("reading", fs::metadata(path).map_or(0, |data| data.len()));
-        let block_tokens = trace.block_tokens();
-        let mut error = None;
-        while let Some(request) = trace.next() {
-            match request {
-                Ok(request) => use_it(request, block_tokens),
-                Err(ended) => error = Some(ended),
-            }
-            bar.set_position(trace.bytes());
-        }
-        bar.finish_and_clear();
-        Ok(Read::of(path, &trace, error))
-    }
 }
 
 fn blame(path: &Path, error: TraceError) -> Box<dyn Error> {
@@ -112,8 +95,30 @@ pub(super) struct TraceArgs {
 }
 
 impl TraceArgs {
-    pub(super) fn each(&self, use_it: impl FnMut(Request, u32)) -> Result<Read, Box<dyn Error>> {
-        self.read.each(&self.path, use_it)
+    pub(super) fn open(&self) -> Result<Opened, Box<dyn Error>> {
+        self.read.open(&self.path)
+    }
+
+    /// Reads all of a trace; what stops it early is told, and what came before counts.
+    pub(super) fn each(&self, mut trace: Opened, mut use_it: impl FnMut(&Request)) -> Result<Read, Box<dyn Error>> {
+        let bar = progress::bytes("reading", fs::metadata(&self.path).map_or(0, |data| data.len()));
+        let (mut error, mut requests) = (None, 0);
+        while let Some(request) = trace.next() {
+            match request {
+                Ok(request) => use_it(&request),
+                Err(ended) => error = Some(ended),
+            }
+            requests += 1;
+            bar.set_position(trace.bytes());
+        }
+        bar.finish_and_clear();
+        let read = Read::of(&self.path, &trace, error);
+        self.expect_some(requests).map(|()| read)
+    }
+
+    /// There is nothing to say about a trace without requests.
+    pub(super) fn expect_some(&self, requests: u64) -> Result<(), Box<dyn Error>> {
+        if requests > 0 { Ok(()) } else { Err(format!("{}: no requests in this trace", self.path.display()).into()) }
     }
 }
 

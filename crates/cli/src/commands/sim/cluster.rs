@@ -86,16 +86,16 @@ pub(super) fn run(args: &SimArgs, engines: u32) -> Outcome {
     let Order::Plain(policy) = args.policy else {
         return Err(Usage(format!("--policy {}: nobody in a cluster knows the future", args.policy)).into());
     };
-    let path = &args.trace.path;
-    let mut trace = args.trace.read.open(path)?;
-    let cluster = describe(args, engines, policy, trace.block_tokens());
+    let mut trace = args.trace.open()?;
+    let cluster = describe(args, engines, policy, trace.block_tokens())?;
     let mut error = None;
     let requests = std::iter::from_fn(|| trace.next()?.map_err(|ended| error = Some(ended)).ok());
     let report = progress::waiting("simulating", || match args.cluster.closed_loop {
         true => cluster::run(&cluster, &mut ClosedLoop::new(requests)),
         false => cluster::run(&cluster, &mut OpenLoop::new(requests)),
     });
-    let read = Read::of(path, &trace, error);
+    let read = Read::of(&args.trace.path, &trace, error);
+    args.trace.expect_some(report.tally.requests)?;
     match args.json {
         true => output::line(&json(&report, &read))?,
         false => output::text(&text(&report))?,
@@ -103,14 +103,14 @@ pub(super) fn run(args: &SimArgs, engines: u32) -> Outcome {
     Ok(read.status())
 }
 
-fn describe(args: &SimArgs, engines: u32, policy: Policy, block_tokens: u32) -> Cluster {
+fn describe(args: &SimArgs, engines: u32, policy: Policy, block_tokens: u32) -> Result<Cluster, Usage> {
     let of = &args.cluster;
     let block_bytes = args.size.block_bytes(block_tokens).max(1);
     let hosts = u64::from(engines.div_ceil(of.engines_per_host));
-    let Blocks(all) = capacity(args, block_tokens);
+    let Blocks(all) = capacity(args, block_tokens, hosts)?;
     // Without a limit, each node has none.
     let node = if all == Blocks::UNLIMITED.0 { all } else { all / hosts };
-    Cluster {
+    Ok(Cluster {
         engines,
         engines_per_host: of.engines_per_host,
         local_blocks: Blocks(of.local.0 / block_bytes),
@@ -125,7 +125,7 @@ fn describe(args: &SimArgs, engines: u32, policy: Policy, block_tokens: u32) -> 
         speed: of.speed(),
         first_token_limit: of.first_token_limit.0.as_secs_f64(),
         token_limit: of.token_limit.0.as_secs_f64(),
-    }
+    })
 }
 
 impl ClusterArgs {
@@ -183,6 +183,7 @@ fn json(report: &Report, read: &Read) -> Value {
         "input_tokens_per_second": per_second(report, report.tally.input_tokens),
         "output_tokens_per_second": per_second(report, report.output_tokens),
         "within_limits": report.part_within_limits(),
+        "effective_requests_per_second": report.part_within_limits() * report.requests_per_second(),
         "gpu_seconds_saved": saved(report),
         "gpu_seconds_computed": report.computed_seconds,
         "saturated": report.saturated().iter().map(|kind| kind.name()).collect::<Vec<_>>(),

@@ -2,13 +2,14 @@
 
 mod cluster;
 
+use super::Usage;
 use super::client::Outcome;
 use super::traces::{Read, SizeArgs, TraceArgs, grouped, positive, rounded};
 use crate::output;
 use clap::Args;
 use serde_json::json;
 use std::{error::Error, fmt, str::FromStr};
-use tidepool_policy::eviction::Policy;
+use tidepool_policy::eviction::{Eviction, Policy};
 use tidepool_sim::{Blocks, Clairvoyant, Future, Pool, Tally, Ties};
 use tidepool_types::ByteSize;
 
@@ -29,11 +30,11 @@ pub struct SimArgs {
     policy: Order,
     #[command(flatten)]
     size: SizeArgs,
-    #[command(flatten)]
-    cluster: cluster::ClusterArgs,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    cluster: cluster::ClusterArgs,
 }
 
 /// An order of eviction.
@@ -76,42 +77,41 @@ pub(super) fn run(args: &SimArgs) -> Outcome {
     if let Some(engines) = args.cluster.engines {
         return cluster::run(args, engines);
     }
-    let (mut pool, mut tally, mut future) = (None, Tally::default(), learn(args)?);
-    let read = args.trace.each(|request, block_tokens| {
-        let pool = pool.get_or_insert_with(|| pool_of(args, block_tokens, future.take()));
-        tally.add(&request, pool.serve(&request), block_tokens);
-    })?;
-    let Some(pool) = pool else {
-        return Err(format!("{}: no requests in this trace", args.trace.path.display()).into());
-    };
-    print(args, &read, &tally, pool.evicted())?;
+    let order = order(args)?;
+    let trace = args.trace.open()?;
+    let block_tokens = trace.block_tokens();
+    let capacity = capacity(args, block_tokens, 1)?;
+    let (mut pool, mut tally) = (Pool::new(capacity, order), Tally::default());
+    let read = args.trace.each(trace, |request| tally.add(request, pool.serve(request), block_tokens))?;
+    print(args, &read, capacity, &tally, pool.evicted())?;
     Ok(read.status())
 }
 
-/// The future, for orders that know it.
-fn learn(args: &SimArgs) -> Result<Option<Future>, Box<dyn Error>> {
-    let Order::Clairvoyant(_) = args.policy else { return Ok(None) };
-    let (mut future, mut trace) = (Future::default(), args.trace.read.open(&args.trace.path)?);
-    // What ends the trace early is told when it is read again.
-    trace.by_ref().map_while(Result::ok).for_each(|request| future.learn(&request));
-    Ok(Some(future))
-}
-
-fn capacity(args: &SimArgs, block_tokens: u32) -> Blocks {
-    let of_bytes = args.capacity.map(|bytes| bytes.0 / args.size.block_bytes(block_tokens));
-    args.capacity_blocks.or(of_bytes).map_or(Blocks::UNLIMITED, Blocks)
-}
-
-fn pool_of(args: &SimArgs, block_tokens: u32, future: Option<Future>) -> Pool {
-    let order = match args.policy {
-        Order::Plain(policy) => policy.build(),
-        Order::Clairvoyant(ties) => Box::new(Clairvoyant::new(future.unwrap_or_default(), ties)),
+fn order(args: &SimArgs) -> Result<Box<dyn Eviction>, Box<dyn Error>> {
+    let ties = match args.policy {
+        Order::Plain(policy) => return Ok(policy.build()),
+        Order::Clairvoyant(ties) => ties,
     };
-    Pool::new(capacity(args, block_tokens), order)
+    let (mut future, trace) = (Future::default(), args.trace.open()?);
+    // What ends the trace early is told when it is read again.
+    trace.map_while(Result::ok).for_each(|request| future.learn(&request));
+    Ok(Box::new(Clairvoyant::new(future, ties)))
 }
 
-fn print(args: &SimArgs, read: &Read, tally: &Tally, evicted: Blocks) -> std::io::Result<bool> {
-    let capacity = Some(capacity(args, read.block_tokens)).filter(|size| *size != Blocks::UNLIMITED);
+/// The capacity, of which each of `parts` must get a block.
+fn capacity(args: &SimArgs, block_tokens: u32, parts: u64) -> Result<Blocks, Usage> {
+    let block = args.size.block_bytes(block_tokens);
+    let of_bytes = args.capacity.map(|bytes| bytes.0 / block);
+    let blocks = args.capacity_blocks.or(of_bytes).map_or(Blocks::UNLIMITED, Blocks);
+    if blocks < Blocks(parts) {
+        let least = rounded(block.saturating_mul(parts));
+        return Err(Usage(format!("--capacity: allowed is a block or more for each node, {least} in all")));
+    }
+    Ok(blocks)
+}
+
+fn print(args: &SimArgs, read: &Read, capacity: Blocks, tally: &Tally, evicted: Blocks) -> std::io::Result<bool> {
+    let capacity = Some(capacity).filter(|size| *size != Blocks::UNLIMITED);
     if args.json {
         return output::line(&json!({
             "hit_rate": tally.hit_rate(),

@@ -126,7 +126,7 @@ struct Written {
 impl WriteArgs {
     /// Writes what `make` makes of a trace.
     fn all_of(&self, args: &TraceArgs, make: impl for<'a> FnOnce(&'a mut Opened) -> Requests<'a>) -> Outcome {
-        let mut trace = args.read.open(&args.path)?;
+        let mut trace = args.open()?;
         let written = self.write(trace.block_tokens(), make(&mut trace))?;
         Read::of(&args.path, &trace, None);
         self.tell(&written)

@@ -22,13 +22,9 @@ pub struct StatArgs {
 
 /// Runs the command.
 pub(super) fn run(args: &StatArgs) -> Outcome {
-    let mut builder = None;
-    let read = args.trace.each(|request, block_tokens| {
-        builder.get_or_insert_with(|| StatBuilder::new(MOST_TRACKED, block_tokens)).add(&request);
-    })?;
-    let Some(builder) = builder else {
-        return Err(format!("{}: no requests in this trace", args.trace.path.display()).into());
-    };
+    let trace = args.trace.open()?;
+    let mut builder = StatBuilder::new(MOST_TRACKED, trace.block_tokens());
+    let read = args.trace.each(trace, |request| builder.add(request))?;
     let (stat, curve) = builder.finish();
     if args.json {
         output::line(&json(&stat, &curve, &read))?
@@ -44,6 +40,7 @@ fn spreads(stat: &TraceStat, curve: &Curve) -> Vec<(&'static str, Quantiles)> {
         ("input_tokens", stat.input_tokens.clone()),
         ("output_tokens", stat.output_tokens.clone()),
         ("reuse_distance_blocks", curve.reuse_distances()),
+        ("reuse_gap_ms", stat.reuse_gaps.clone()),
         ("pause_ms", stat.pauses.clone()),
     ];
     spreads.retain(|(_, spread)| spread.count() > 0);

@@ -139,6 +139,16 @@ fn unnamed_conversations_that_go_on_are_known_again_also_after_they_were_evicted
 }
 
 #[test]
+fn where_cost_is_weighed_the_end_of_a_long_context_outlives_that_of_a_short_one() {
+    for (cost_of_depth, first) in [(0.0, 5), (0.5, 11)] {
+        let mut pool = Pool { order: Agents::weighing(cost_of_depth), ..Pool::default() };
+        pool.ask(0, &[1, 2, 3, 4, 5], turn(1, QUICK, false));
+        pool.ask(0, &[10, 11], turn(2, QUICK, false));
+        assert_eq!(pool.evict(1000, 1), [first], "{cost_of_depth}");
+    }
+}
+
+#[test]
 fn what_is_remembered_of_conversations_is_bounded() {
     let mut pool = Pool::default();
     for session in 0..20_000 {
