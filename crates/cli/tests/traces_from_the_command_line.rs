@@ -40,7 +40,7 @@ fn sim_prints_the_hit_rate_as_a_fraction() {
     assert_eq!(rate(&["--capacity", "12800MiB"]), 0.9);
     assert_eq!(rate(&["--capacity", "12799MiB"]), 0.855);
     let best = rate(&["--capacity-blocks", "100", "--policy", "optimal"]);
-    for policy in ["lru", "s3fifo", "sieve", "clairvoyant"] {
+    for policy in ["lru", "s3fifo", "sieve", "agents", "clairvoyant"] {
         assert!(rate(&["--capacity-blocks", "100", "--policy", policy]) <= best, "{policy}");
     }
     assert!(best > 0.4, "{best}");
@@ -54,7 +54,7 @@ fn mistakes_are_named_with_what_is_allowed() {
     let cases: [(&[&str], &str); 7] = [
         (&["sim", text(&trace), "--capacity", "1MiB"], "allowed is a block or more for each node, 64.0 MiB in all"),
         (&["sim", text(&trace), "--engines", "8", "--capacity-blocks", "7"], "512.0 MiB in all"),
-        (&["sim", text(&trace), "--policy", "mru"], "allowed are lru, s3fifo, sieve, clairvoyant and optimal"),
+        (&["sim", text(&trace), "--policy", "mru"], "allowed are lru, s3fifo, sieve, agents, clairvoyant and optimal"),
         (&["sim", text(&trace), "--capacity-blocks", "0"], "0 is not in 1.."),
         (&["sim", text(&trace), "--capacity", "0B"], "allowed is 1B or more"),
         (&["trace", "scale", text(&trace), "-o", "x", "--factor", "0"], "allowed is a number from 0.000001"),

@@ -4,12 +4,14 @@
 //! became of it. Nodes and the simulator drive the same policies. What a policy is told is what an engine knows when it
 //! happens: never the future.
 
+mod agents;
 mod lru;
 mod s3fifo;
 mod sieve;
 #[cfg(test)]
 mod tests;
 
+pub use agents::Agents;
 pub use lru::Lru;
 pub use s3fifo::S3Fifo;
 pub use sieve::Sieve;
@@ -70,11 +72,13 @@ pub enum Policy {
     S3Fifo,
     /// First in, first out, but what was used since the hand last passed stays.
     Sieve,
+    /// What is the least likely to come back soon, learnt from sessions, tools and turns.
+    Agents,
 }
 
 impl Policy {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Lru, Self::S3Fifo, Self::Sieve];
+    pub const ALL: [Self; 4] = [Self::Lru, Self::S3Fifo, Self::Sieve, Self::Agents];
 
     /// An empty order.
     #[must_use]
@@ -83,6 +87,7 @@ impl Policy {
             Self::Lru => Box::new(Lru::default()),
             Self::S3Fifo => Box::new(S3Fifo::default()),
             Self::Sieve => Box::new(Sieve::default()),
+            Self::Agents => Box::new(Agents::default()),
         }
     }
 
@@ -91,6 +96,7 @@ impl Policy {
             Self::Lru => "lru",
             Self::S3Fifo => "s3fifo",
             Self::Sieve => "sieve",
+            Self::Agents => "agents",
         }
     }
 }

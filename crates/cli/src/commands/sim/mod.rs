@@ -24,7 +24,7 @@ pub struct SimArgs {
     /// The same in bytes, as 512GiB; --token-bytes says how many blocks that is
     #[arg(long, value_name = "SIZE", value_parser = positive)]
     capacity: Option<ByteSize>,
-    /// What is evicted first: lru, s3fifo, sieve, clairvoyant (knows the future; as published figures count it) or optimal (no
+    /// What is evicted first: lru, s3fifo, sieve, agents, clairvoyant (knows the future; as published figures count it) or optimal (no
     /// order has more hits)
     #[arg(long, default_value_t = Order::Plain(Policy::Lru))]
     policy: Order,
