@@ -4,10 +4,12 @@ use crate::errors::wrong_type;
 use pyo3::prelude::*;
 use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
 
-/// A key, borrowed from its Python object.
+/// A key, most often borrowed from its Python object.
 pub(crate) enum Key {
     Text(PyBackedStr),
     Bytes(PyBackedBytes),
+    /// As a listing told it.
+    Owned(Vec<u8>),
 }
 
 impl AsRef<[u8]> for Key {
@@ -15,6 +17,7 @@ impl AsRef<[u8]> for Key {
         match self {
             Self::Text(text) => text.as_bytes(),
             Self::Bytes(bytes) => bytes,
+            Self::Owned(bytes) => bytes,
         }
     }
 }

@@ -325,7 +325,7 @@ impl Pool {
     ) -> PyResult<Vec<ListedBlock<'py>>> {
         let client = self.client(deadline)?;
         let pattern = pattern.map_or(Pattern::All, Pattern::Regex);
-        let entries = py.detach(|| list_all(&client, &pattern)).map_err(|error| errors::node(&error, None))?;
+        let entries = py.detach(|| list_noting(&client, &pattern, drop)).map_err(|error| errors::node(&error, None))?;
         Ok(entries.iter().map(|entry| listed(py, entry)).collect())
     }
 
@@ -411,14 +411,17 @@ fn holds_within(wait: Duration, holds: impl Fn() -> bool) -> bool {
     }
 }
 
-pub(crate) fn list_all(
+/// Every block that matches, each key once. `unanswered` is told of nodes whose blocks are missing.
+pub(crate) fn list_noting(
     client: &Client,
     pattern: &Pattern,
+    mut unanswered: impl FnMut(Vec<NodeName>),
 ) -> Result<Vec<tidepool_client::Listed>, tidepool_client::NodeError> {
     let mut entries: std::collections::BTreeMap<Vec<u8>, tidepool_client::Listed> = Default::default();
     let mut cursor = ListCursor::default();
     loop {
         let page = client.list(pattern, &cursor, LISTED_AT_ONCE)?;
+        unanswered(page.unanswered);
         for entry in page.entries {
             entries.entry(entry.key.clone()).or_insert(entry);
         }

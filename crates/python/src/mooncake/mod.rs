@@ -6,6 +6,7 @@
 mod codes;
 mod handle;
 mod registered;
+mod removal;
 mod terms;
 
 pub(crate) use handle::BufferHandle;
@@ -15,7 +16,7 @@ use crate::embed::seconds;
 use crate::errors::{self, raise};
 use crate::fork::Local;
 use crate::keys::Key;
-use codes::{INVALID_PARAMS, OBJECT_HAS_LEASE, OBJECT_NOT_FOUND, OK};
+use codes::{INVALID_PARAMS, OBJECT_NOT_FOUND, OK};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use registered::{Piece, Registered};
@@ -24,7 +25,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError, RwLock};
 use terms::Terms;
-use tidepool_client::{Buffers, Client, ClientConfig, GetError, GetInto, NodeName, Parts, Pattern, PutItem, Removal};
+use tidepool_client::{Buffers, Client, ClientConfig, GetError, GetInto, NodeName, Parts, Pattern, PutItem};
 use tidepool_node::{Node, NodeConfig};
 use tidepool_types::ByteSize;
 
@@ -400,16 +401,7 @@ impl MooncakeStore {
     /// Removes blocks, with one code each; leased ones only by force.
     fn _remove(&self, py: Python<'_>, keys: Vec<Key>, force: bool) -> PyResult<Vec<i64>> {
         let Some(client) = self.client()? else { return Ok(vec![INVALID_PARAMS; keys.len()]) };
-        let remove = |keys: &[Key]| if force { client.remove_batch(keys) } else { client.remove_unleased(keys) };
-        let one = |key: &Key| {
-            remove(std::slice::from_ref(key))
-                .map_or_else(|_| codes::of_key(key.as_ref()), |found| removal_code(&found[0]))
-        };
-        Ok(py.detach(|| match remove(&keys) {
-            Ok(removals) => removals.iter().map(removal_code).collect(),
-            // A key that cannot be is not there; the others still get their answer.
-            Err(_) => keys.iter().map(one).collect(),
-        }))
+        Ok(py.detach(|| removal::remove(&client, &keys, force)))
     }
 
     /// Clears the replicas of this client's own blocks, on one segment or all. True for each that is gone.
@@ -420,14 +412,11 @@ impl MooncakeStore {
         Ok(py.detach(|| client.clear_replicas(&keys, segment.as_ref())).unwrap_or(none))
     }
 
-    /// Keys that match a regular expression, or all, and zero; or none, and a negative code.
-    fn _matching<'py>(&self, py: Python<'py>, pattern: Option<String>) -> PyResult<(i64, Vec<Bound<'py, PyAny>>)> {
-        let Some(client) = self.client()? else { return Ok((INVALID_PARAMS, Vec::new())) };
+    /// Removes the blocks whose keys match a regular expression, or all. How many there were, or a code.
+    fn _remove_matching(&self, py: Python<'_>, pattern: Option<String>, force: bool) -> PyResult<i64> {
+        let Some(client) = self.client()? else { return Ok(INVALID_PARAMS) };
         let pattern = pattern.map_or(Pattern::All, Pattern::Regex);
-        match py.detach(|| crate::pool::list_all(&client, &pattern)) {
-            Ok(entries) => Ok((OK, entries.iter().map(|entry| errors::shown(py, &entry.key)).collect())),
-            Err(error) => Ok((codes::of_node(&error), Vec::new())),
-        }
+        Ok(py.detach(|| removal::remove_matching(&client, &pattern, force)))
     }
 
     /// Has a segment copy a block, or take it over from `source`. Zero, or a code.
@@ -457,14 +446,6 @@ fn read_code(answer: Result<Option<usize>, GetError>, key: &Key) -> i64 {
         Ok(Some(bytes)) => bytes as i64,
         Ok(None) => OBJECT_NOT_FOUND,
         Err(error) => codes::of_get(&error, key.as_ref()),
-    }
-}
-
-fn removal_code(removal: &Removal) -> i64 {
-    match removal {
-        Removal { leased: true, .. } => OBJECT_HAS_LEASE,
-        Removal { removed: true, .. } => OK,
-        _ => OBJECT_NOT_FOUND,
     }
 }
 

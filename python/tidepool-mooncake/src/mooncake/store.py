@@ -350,10 +350,6 @@ class MooncakeDistributedStore(MooncakeStore):
     def remove_all(self, force: bool = False) -> int:
         return self._remove_matching(None, force)
 
-    def _remove_matching(self, pattern: str | None, force: bool) -> int:
-        code, keys = self._matching(pattern)
-        return code if code else self._remove(keys, force).count(0)
-
     # Replicas and tasks
 
     def get_replica_desc(self, key: str) -> list[ReplicaDescriptor]:
