@@ -2,6 +2,7 @@
 
 Zero or a count is success, a negative number one of Mooncake's error codes. What is called often is in the extension
 module (:class:`tidepool._native.MooncakeStore`); this file adds set-up, configurations and what is seldom called.
+It is a directory because that is found before Mooncake's own ``store.so``: see :mod:`mooncake.others`.
 """
 
 import ctypes
@@ -14,6 +15,7 @@ from typing import Any
 
 from tidepool._native import BufferHandle, MooncakeStore
 
+from mooncake import others
 from mooncake.kinds import (
     Descriptor,
     DiskDescriptor,
@@ -505,3 +507,5 @@ def _replica(segment: str, size: int, endpoint: str) -> ReplicaDescriptor:
 
 for _kinds in (ObjectDataType, ReplicaStatus, TaskStatus, TaskType):
     globals().update(_kinds.__members__)
+
+others.warn()
