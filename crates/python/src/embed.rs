@@ -2,6 +2,7 @@
 
 use crate::errors::{self, raise};
 use crate::fork::Local;
+use crate::signals::interruptible;
 use pyo3::prelude::*;
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -71,7 +72,7 @@ impl Node {
             catalogs,
             ..tidepool_node::NodeConfig::small("node")
         };
-        let node = py.detach(|| tidepool_node::Node::start(config));
+        let node = interruptible(py, |go_on| tidepool_node::Node::start_while(config, go_on))?;
         let node = node.map_err(|error| raise("TidepoolError", format!("node {name}: {error}"), None))?;
         let address = advertise.unwrap_or_else(|| node.data_address().to_string());
         Ok(Self { name: name.to_owned(), address, running: Running::new(node) })

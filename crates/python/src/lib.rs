@@ -4,7 +4,7 @@
 //! is said in `tidepool_client`; what Python sees is said in the docstrings here and in the stubs beside the package.
 //!
 //! Where things are: `pool` is the class that users hold, `keys` and `buffers` take arguments apart, `answers` are what calls
-//! return, `errors` turns failures into exceptions, `fork` keeps a forked child from using its parent's threads, `embed` runs
+//! return, `errors` turns failures into exceptions, `fork` keeps a forked child from using its parent's threads, `signals` lets Ctrl-C end long waits, `embed` runs
 //! nodes and catalogs inside the interpreter, `command` is the `tidepool` command, `mooncake` is what the drop-in for
 //! `mooncake.store` builds on, and `engine` is what engine connectors build on.
 
@@ -18,6 +18,7 @@ mod fork;
 mod keys;
 mod mooncake;
 mod pool;
+mod signals;
 mod view;
 
 /// Everything that the package takes from here.

@@ -16,6 +16,7 @@ use crate::embed::seconds;
 use crate::errors::{self, raise};
 use crate::fork::Local;
 use crate::keys::Key;
+use crate::signals::{answers_within, interruptible};
 use codes::{INVALID_PARAMS, OBJECT_NOT_FOUND, OK};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -56,7 +57,7 @@ struct Segment<'a> {
 }
 
 impl Segment<'_> {
-    fn start(self, catalogs: Vec<String>) -> PyResult<Node> {
+    fn start(self, py: Python<'_>, catalogs: Vec<String>) -> PyResult<Node> {
         let config = NodeConfig {
             name: NodeName::new(self.name).map_err(|error| errors::invalid(&error, None))?,
             dir: self.dir,
@@ -68,7 +69,7 @@ impl Segment<'_> {
             ..NodeConfig::small("segment")
         };
         let failed = |error| raise("TidepoolError", format!("segment {}: {error}", self.name), None);
-        Node::start(config).map_err(failed)
+        interruptible(py, |go_on| Node::start_while(config, go_on))?.map_err(failed)
     }
 }
 
@@ -146,7 +147,7 @@ impl MooncakeStore {
             ..ClientConfig::default()
         };
         let client = py.detach(|| Client::connect(config)).map_err(|error| errors::connect(&error))?;
-        if !py.detach(|| crate::pool::catalog_answers(&client, wait)) {
+        if !answers_within(py, &client, wait, Client::catalog_answers)? {
             py.detach(|| drop(client));
             return Err(raise("UnreachableError", format!("no master answered within {wait:?} at {place}"), None));
         }
@@ -154,7 +155,7 @@ impl MooncakeStore {
             0 => None,
             bytes => {
                 let segment = Segment { name, dir, listen, advertise, bytes, smallest_block };
-                Some(py.detach(|| segment.start(catalogs.clone()))?)
+                Some(segment.start(py, catalogs.clone())?)
             }
         };
         if segment.is_some() {
@@ -183,7 +184,7 @@ impl MooncakeStore {
         let connected = self.connected.read().unwrap_or_else(PoisonError::into_inner);
         let connected = connected.as_ref().ok_or_else(errors::closed)?.get()?;
         let segment = Segment { name, dir, listen, advertise, bytes: segment_bytes, smallest_block };
-        let node = py.detach(|| segment.start(connected.catalogs.clone()))?;
+        let node = segment.start(py, connected.catalogs.clone())?;
         connected.mounted.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), node);
         py.detach(|| connected.client.members());
         Ok(())
