@@ -74,3 +74,16 @@ def test_a_segment_whose_process_was_killed_holds_nothing_and_does_not_count(mas
         assert store.remove("gone", True) == -704
         assert store.remove_all(True) == 0
         store.close()
+
+
+def test_a_pattern_that_is_not_supported_removes_nothing_and_says_why(
+    master: Master, caplog: pytest.LogCaptureFixture
+) -> None:
+    with segment(master):
+        store = new_store(master)
+        assert store.put("kept", b"bytes") == 0
+        for pattern, why in ((r"^(?!x)", "look-around"), (r"(k)\1", "backreferences"), ("(", "unclosed group")):
+            assert store.remove_by_regex(pattern, True) == -600
+            assert why in caplog.text
+        assert store.remove_by_regex("^k", True) == 1
+        store.close()

@@ -59,6 +59,10 @@ impl Pool {
     /// does; with ``wait=None`` a pool that is not there yet is found later. ``deadline`` is the time limit of a call in seconds,
     /// unless the call has one of its own. ``local=False`` reads over TCP even on this host; ``verify="always"`` checks the
     /// checksums of same-host reads too.
+    ///
+    /// >>> with tidepool.Pool.connect([catalog.address], dir=scratch) as connected:
+    /// ...     connected.exists("nothing")
+    /// False
     #[staticmethod]
     #[pyo3(signature = (catalogs = vec!["127.0.0.1:7411".to_owned()], *, dir = PathBuf::from("/dev/shm/tidepool"), deadline = 5.0, wait = Some(5.0), local = true, verify = "network", tcp_streams = 2, copy_threads = None))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python call")]
@@ -107,6 +111,11 @@ impl Pool {
 
     /// Stores a block, made of one buffer or of a list of buffers. If the pool holds the key already that is a success, and
     /// nothing moves.
+    ///
+    /// >>> pool.put("whole", b"1234"), pool.put("pieces", [b"12", bytearray(b"34")])
+    /// (Stored(replicas=1, moved=True), Stored(replicas=1, moved=True))
+    /// >>> pool.put("whole", b"1234").moved
+    /// False
     #[pyo3(signature = (key, block, *, replicas = 1, prefer = None, deadline = None))]
     fn put(
         &self,
@@ -155,6 +164,10 @@ impl Pool {
 
     /// A block's bytes, or those from ``start`` to ``stop``, or None if the pool does not hold it. A range must lie inside the
     /// block. (:meth:`get_into` and :meth:`view` copy less.)
+    ///
+    /// >>> _ = pool.put("got", b"abcdef")
+    /// >>> pool.get("got"), pool.get("got", start=2, stop=4), pool.get("not there")
+    /// (b'abcdef', b'cd', None)
     #[pyo3(signature = (key, *, start = None, stop = None, deadline = None))]
     fn get<'py>(
         &self,
@@ -175,6 +188,10 @@ impl Pool {
     }
 
     /// Many blocks, in the order of their keys; None for what the pool does not hold.
+    ///
+    /// >>> _ = pool.put("one", b"1")
+    /// >>> pool.get_many(["one", "none"])
+    /// [b'1', None]
     #[pyo3(signature = (keys, *, deadline = None))]
     fn get_many<'py>(
         &self,
@@ -248,6 +265,11 @@ impl Pool {
     }
 
     /// A block's bytes without a copy, or None if the pool does not hold it.
+    ///
+    /// >>> _ = pool.put("viewed", b"abc")
+    /// >>> with pool.view("viewed") as view:
+    /// ...     bytes(view), len(view)
+    /// (b'abc', 3)
     #[pyo3(signature = (key, *, deadline = None))]
     fn view(&self, py: Python<'_>, key: Key, deadline: Option<f64>) -> PyResult<Option<View>> {
         let client = self.client(deadline)?;
@@ -256,6 +278,10 @@ impl Pool {
     }
 
     /// Whether the pool holds a block. Asking does not keep it alive.
+    ///
+    /// >>> _ = pool.put("held", b"1")
+    /// >>> pool.exists("held"), pool.exists("not held")
+    /// (True, False)
     #[pyo3(signature = (key, *, deadline = None))]
     fn exists(&self, py: Python<'_>, key: Key, deadline: Option<f64>) -> PyResult<bool> {
         let client = self.client(deadline)?;
@@ -284,6 +310,10 @@ impl Pool {
     }
 
     /// Removes a block wherever it is. The answer is true if it was anywhere.
+    ///
+    /// >>> _ = pool.put("removed", b"1")
+    /// >>> bool(pool.remove("removed")), bool(pool.remove("removed"))
+    /// (True, False)
     #[pyo3(signature = (key, *, deadline = None))]
     fn remove(&self, py: Python<'_>, key: Key, deadline: Option<f64>) -> PyResult<Removed> {
         let client = self.client(deadline)?;

@@ -14,6 +14,7 @@ pub(crate) use handle::BufferHandle;
 use crate::buffers::Source;
 use crate::embed::seconds;
 use crate::errors::{self, raise};
+use crate::exit::{AtExit, close_at_exit};
 use crate::fork::Local;
 use crate::keys::Key;
 use crate::signals::{answers_within, interruptible};
@@ -24,7 +25,7 @@ use registered::{Piece, Registered};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use terms::Terms;
 use tidepool_client::{Buffers, Client, ClientConfig, GetError, GetInto, NodeName, Parts, Pattern, PutItem};
 use tidepool_node::{Node, NodeConfig};
@@ -33,8 +34,15 @@ use tidepool_types::ByteSize;
 /// The store that `mooncake.store.MooncakeDistributedStore` builds on.
 #[pyclass(module = "tidepool._native", name = "MooncakeStore", subclass, frozen)]
 pub(crate) struct MooncakeStore {
-    connected: RwLock<Option<Local<Connected>>>,
+    connected: Arc<RwLock<Option<Local<Connected>>>>,
     registered: Registered,
+}
+
+impl AtExit for RwLock<Option<Local<Connected>>> {
+    fn close(&self) {
+        let connected = self.try_write().ok().and_then(|mut connected| connected.take());
+        drop(connected);
+    }
 }
 
 struct Connected {
@@ -114,7 +122,9 @@ impl MooncakeStore {
 impl MooncakeStore {
     #[new]
     fn new() -> Self {
-        Self { connected: RwLock::new(None), registered: Registered::default() }
+        let connected = Arc::new(RwLock::new(None));
+        close_at_exit(&connected);
+        Self { connected, registered: Registered::default() }
     }
 
     /// Connects to `catalogs` and brings a segment of `segment_bytes`, if that is not zero. Returns a message if it fails.
@@ -413,11 +423,13 @@ impl MooncakeStore {
         Ok(py.detach(|| client.clear_replicas(&keys, segment.as_ref())).unwrap_or(none))
     }
 
-    /// Removes the blocks whose keys match a regular expression, or all. How many there were, or a code.
+    /// Removes the blocks whose keys match a regular expression, or all. How many there were, or a code; what is no regular
+    /// expression is an exception that says why.
     fn _remove_matching(&self, py: Python<'_>, pattern: Option<String>, force: bool) -> PyResult<i64> {
         let Some(client) = self.client()? else { return Ok(INVALID_PARAMS) };
         let pattern = pattern.map_or(Pattern::All, Pattern::Regex);
-        Ok(py.detach(|| removal::remove_matching(&client, &pattern, force)))
+        let removed = py.detach(|| removal::remove_matching(&client, &pattern, force));
+        removed.map_err(|error| errors::node(&error, None))
     }
 
     /// Has a segment copy a block, or take it over from `source`. Zero, or a code.

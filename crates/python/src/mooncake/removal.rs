@@ -34,18 +34,20 @@ pub(super) fn remove(client: &Client, keys: &[Key], force: bool) -> Vec<i64> {
     removals.iter().map(|removal| removal.as_ref().map_or_else(|code| *code, code)).collect()
 }
 
-/// Removes every block that matches. How many there were, or a code if not every segment could be asked.
-pub(super) fn remove_matching(client: &Client, pattern: &Pattern, force: bool) -> i64 {
+/// Removes every block that matches. How many there were, or a code if not every segment could be asked. An error when the
+/// pattern is none.
+pub(super) fn remove_matching(client: &Client, pattern: &Pattern, force: bool) -> Result<i64, NodeError> {
     let (found, unanswered) = match list(client, pattern) {
         Ok(listed) => listed,
-        Err(error) => return codes::of_node(&error),
+        Err(error @ NodeError::Invalid(_)) => return Err(error),
+        Err(error) => return Ok(codes::of_node(&error)),
     };
     let keys: Vec<Key> = found.into_iter().map(|entry| Key::Owned(entry.key)).collect();
     let codes = remove(client, &keys, force);
     if codes.contains(&RPC_FAIL) || !silent(client, &unanswered).is_empty() {
-        return RPC_FAIL;
+        return Ok(RPC_FAIL);
     }
-    codes.iter().filter(|code| **code == OK).count() as i64
+    Ok(codes.iter().filter(|code| **code == OK).count() as i64)
 }
 
 fn list(client: &Client, pattern: &Pattern) -> Result<(Vec<Listed>, Vec<NodeName>), NodeError> {

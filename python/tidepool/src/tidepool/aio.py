@@ -38,8 +38,8 @@ class AsyncPool:
     >>> asyncio.run(example())
     b'awaited'
 
-    A coroutine that is cancelled is over at once, and a call that had not begun never begins. One that had goes on to its
-    end: buffers that it reads or fills must stay as they are until then.
+    A coroutine that is cancelled is over at once, and a call that had not begun never begins. One that had goes on to
+    its end: buffers that it reads or fills must stay as they are until then.
     """
 
     def __init__(self, pool: Pool, threads: int = 4) -> None:

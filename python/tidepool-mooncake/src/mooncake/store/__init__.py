@@ -52,7 +52,7 @@ from mooncake.settings import (
     with_known_names,
 )
 from mooncake.tasks import Tasks
-from tidepool import TidepoolError
+from tidepool import InvalidError, TidepoolError
 
 __all__ = [
     "BufferHandle",
@@ -347,7 +347,11 @@ class MooncakeDistributedStore(MooncakeStore):
         return self._remove(keys, force)
 
     def remove_by_regex(self, regex_pattern: str, force: bool = False) -> int:
-        return self._remove_matching(regex_pattern, force)
+        try:
+            return self._remove_matching(regex_pattern, force)
+        except InvalidError as error:
+            log.error("remove_by_regex: %s", error)
+            return _INVALID_PARAMS
 
     def remove_all(self, force: bool = False) -> int:
         return self._remove_matching(None, force)
