@@ -196,12 +196,3 @@ def test_a_drained_segment_loses_no_block(master: Master) -> None:
     two.close()
     assert master.page("/api/v1/drain_jobs", b"{}")[0] == 400
     assert master.page("/api/v1/drain_jobs/query?job_id=none")[0] == 404
-
-
-def test_the_real_package_beside_ours_is_announced(tmp_path: Path) -> None:
-    info = tmp_path / "mooncake_transfer_engine-0.3.13.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mooncake-transfer-engine\nVersion: 0.3.13\n")
-    line = [sys.executable, "-c", f"import sys; sys.path.append({str(tmp_path)!r}); import mooncake.store"]
-    answer = subprocess.run(line, capture_output=True, text=True, check=True)
-    assert "mooncake-transfer-engine 0.3.13 is installed beside tidepool-mooncake" in answer.stderr

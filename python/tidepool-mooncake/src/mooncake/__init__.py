@@ -6,15 +6,13 @@ change. What it does not provide says so when it is imported.
 
 import importlib.abc
 import importlib.machinery
-import importlib.metadata
 import sys
-import warnings
 from collections.abc import Sequence
 from types import ModuleType
 
-__version__ = "0.3.13"
+from mooncake import others
 
-_OTHERS = ("mooncake-transfer-engine", "mooncake-transfer-engine-non-cuda", "mooncake-transfer-engine-cuda13")
+__version__ = "0.3.13"
 
 _INSTEAD = {
     "engine": "its TransferEngine moves memory between two engines, which a pool does not; for sharing KV blocks use"
@@ -37,18 +35,5 @@ class _Absent(importlib.abc.MetaPathFinder):
         raise ModuleNotFoundError(f"{fullname} is not part of tidepool-mooncake: {why}", name=fullname)
 
 
-def _warn_of_others() -> None:
-    for name in _OTHERS:
-        try:
-            version = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-        warnings.warn(
-            f"{name} {version} is installed beside tidepool-mooncake, and both bring the package 'mooncake':"
-            f" uninstall one of them, or parts of one run with parts of the other (this is {__file__})",
-            stacklevel=3,
-        )
-
-
 sys.meta_path.append(_Absent())
-_warn_of_others()
+others.warn()

@@ -14,7 +14,8 @@ _KNOWN = {
     "rpc_port": "50051",
     "rpc_address": "0.0.0.0",
     "metrics_port": "9003",
-    "metrics_host": "0.0.0.0",
+    #: Empty: where the master itself listens.
+    "metrics_host": "",
     "default_kv_lease_ttl": "10000",
     "client_ttl": "10",
 }
@@ -68,7 +69,7 @@ def run(arguments: list[str]) -> int:
         own = f"127.0.0.1:{catalog.address.rpartition(':')[2]}"
         with (
             Pool.connect([own], dir=directory(), wait=None, local=False) as pool,
-            Admin(catalog, pool, values["metrics_host"], admin_port) as admin,
+            Admin(catalog, pool, values["metrics_host"] or values["rpc_address"], admin_port) as admin,
         ):
             log.info("master serves at %s, admin pages at %s", catalog.address, admin.address)
             stopped.wait()
