@@ -124,7 +124,7 @@ def test_tasks_go_on_while_a_coroutine_waits(elsewhere: Elsewhere, scratch: Path
 def interrupted(code: str, *arguments: str) -> str:
     """What a program prints that gets Ctrl-C while it waits for five minutes."""
     first = "import os, signal, sys, threading, tidepool\n"
-    interrupt = "threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
+    interrupt = "interrupt = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))\n"
     line = [sys.executable, "-c", first + interrupt + code, *arguments]
     return subprocess.run(line, capture_output=True, text=True, timeout=60, check=True).stdout
 
@@ -132,6 +132,7 @@ def interrupted(code: str, *arguments: str) -> str:
 def test_ctrl_c_ends_a_wait_for_a_pool(elsewhere: Elsewhere, scratch: Path) -> None:
     code = """
 try:
+    interrupt.start()
     tidepool.Pool.connect([sys.argv[1]], dir=sys.argv[2], wait=300.0)
 except KeyboardInterrupt:
     print("interrupted")
@@ -146,6 +147,7 @@ def test_ctrl_c_ends_a_set_up_that_waits_for_a_master() -> None:
 import mooncake.store
 mooncake.store._WAIT = 300.0
 try:
+    interrupt.start()
     mooncake.store.MooncakeDistributedStore().setup("localhost", "P2PHANDSHAKE", 0, 0, "tcp", "", "127.0.0.1:1")
 except KeyboardInterrupt:
     print("interrupted")

@@ -56,7 +56,9 @@ def run(arguments: list[str]) -> int:
     masters = json.dumps(values["master_server_address"].split(",")).encode()
     with _serve(masters, flags.number(values, "port", 0, 65535)) as server:
         log.info("segment %s is mounted; engines find it through port %d", store.get_hostname(), server.server_port)
-        stopped.wait()
+        # In slices: a signal that comes just before a wait does not end it.
+        while not stopped.wait(0.5):
+            pass
         server.shutdown()
     store.close()
     return 0
