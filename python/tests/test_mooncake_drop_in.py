@@ -6,6 +6,7 @@ import logging
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 import mooncake.store as store_module
 import pytest
 from mooncake.store import MooncakeDistributedStore
+from mooncake.tasks import Tasks
 
 import tidepool
 
@@ -119,6 +121,25 @@ def test_a_buffer_with_gaps_is_put_without_them(master: Master) -> None:
     assert store.put("numbers", memoryview(bytes(range(16))).cast("d")) == 0
     assert store.get("numbers") == bytes(range(16))
     store.close()
+
+
+def test_tasks_are_bounded() -> None:
+    tasks, gate = Tasks(), threading.Event()
+
+    def wait() -> int:
+        return 0 if gate.wait(20) else -1
+
+    started = [tasks.start(store_module.TaskType.REPLICA_COPY, [wait]) for _ in range(1001)]
+    assert [code for _, code in started] == [0] * 1000 + [-1401]
+    gate.set()
+    until = time.monotonic() + 20
+    first, last = started[0][0], started[999][0]
+    while (task := tasks.query(last)[0]) and task.status != store_module.TaskStatus.SUCCESS:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    assert tasks.query(first)[1] == 0
+    assert tasks.start(store_module.TaskType.REPLICA_COPY, [])[1] == 0
+    assert tasks.query(first)[1] == -1400
 
 
 def test_settings_that_cannot_be_are_named(master: Master, caplog: pytest.LogCaptureFixture) -> None:

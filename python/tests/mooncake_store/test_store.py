@@ -4,6 +4,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable
+from typing import Any
 
 import mooncake.store as mooncake
 import pytest
@@ -530,6 +531,30 @@ def test_the_admin_pages_know_segments_and_keys(master: Master, new_store: NewSt
     assert "Capacity(bytes)" in master.page(f"/query_segment?segment={name}")[1]
     assert "master_total_capacity_bytes" in master.page("/metrics")[1]
     assert master.page("/role")[1] == "leader"
+
+
+def test_the_admin_pages_have_the_known_shapes(master: Master, store: MooncakeDistributedStore) -> None:
+    def page(path: str) -> dict[str, Any]:
+        status, text = master.page(path)
+        assert status == 200, text
+        answer: dict[str, Any] = json.loads(text)
+        return answer
+
+    assert page("/leader") == {"present": False, "leader_address": None, "view_version": None}
+    assert page("/kv_events/status")["enabled"] is False
+    detail = page("/get_segments_detail")
+    assert detail["total_segments"] == len(detail["segments"])
+    [segment] = [s for s in detail["segments"] if s["segment_name"] == store.get_hostname()]
+    assert (segment["size_bytes"], segment["status"], segment["protocol"]) == (64 * MIB, "OK", "tcp")
+    known = ("segment_id", "client_id", "base_address", "size_human", "te_endpoint")
+    numbers = ("allocator_used_bytes", "allocator_capacity_bytes", "allocator_usage_percent")
+    assert set(segment) >= {*known, *numbers}
+    assert page(f"/api/v1/segments/status?segment={store.get_hostname()}")["status_name"] == "OK"
+    assert master.page("/api/v1/segments/status")[0] == 400
+    assert master.page("/api/v1/segments/status?segment=nobody")[0] == 404
+    for key in ("none", "k" * 5000, ""):
+        status, text = master.page(f"/query_key?key={key}")
+        assert (status, json.loads(text)["error_code"]) == (404, -704)
 
 
 def test_every_call_is_there_as_a_coroutine(master: Master) -> None:

@@ -11,9 +11,9 @@ from typing import Any, Self
 
 from tidepool._native import LeasedBuffer, MooncakeStore
 
+from mooncake.settings import check_number
+
 _PAGE = mmap.PAGESIZE
-#: The largest size that Mooncake's calls can be given.
-_MOST = (1 << 64) - 1
 
 
 class BufferLease(LeasedBuffer):
@@ -65,7 +65,8 @@ class BufferPool:
         prewarm_count: int = 0,
     ) -> None:
         self._closed = True
-        _check_sizes(max_bytes=max_bytes, min_size_class=min_size_class, alignment=alignment)
+        for name, number in (("max_bytes", max_bytes), ("min_size_class", min_size_class), ("alignment", alignment)):
+            check_number(name, number)
         if min_size_class == 0 or alignment == 0:
             raise RuntimeError("min_size_class and alignment must be positive")
         if alignment & (alignment - 1) or alignment < ctypes.sizeof(ctypes.c_void_p):
@@ -86,7 +87,7 @@ class BufferPool:
 
     def acquire(self, size: int, block: bool | None = None, timeout: float | None = None) -> BufferLease:
         """A buffer of ``size`` bytes. Raises ``RuntimeError`` when there is none to be had."""
-        _check_sizes(size=size)
+        check_number("size", size)
         block = self._block if block is None else block
         timeout = self._timeout if timeout is None else timeout
         if timeout is not None and timeout < 0:
@@ -111,7 +112,8 @@ class BufferPool:
 
     def prewarm(self, size: int, count: int) -> None:
         """Has buffers ready, as many of them as there is room for."""
-        _check_sizes(size=size, count=count)
+        check_number("size", size)
+        check_number("count", count)
         leases = []
         try:
             for _ in range(count):
@@ -192,12 +194,6 @@ def _set_up(store: MooncakeStore | None) -> MooncakeStore:
     if store is None or not store._is_set_up():
         raise RuntimeError("MooncakeDistributedStore is not initialized")
     return store
-
-
-def _check_sizes(**sizes: int) -> None:
-    for name, size in sizes.items():
-        if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size <= _MOST:
-            raise TypeError(f"{name} is {size!r}: allowed are whole numbers from 0 on")
 
 
 RegisteredBufferPool = BufferPool

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from mooncake.settings import warn_once
+from mooncake.settings import check_number, warn_once
 
 
 class _Kind(int, Enum):
@@ -63,26 +63,25 @@ _NO_FILE_SYSTEM = -1601
 
 
 def _count(value: Any) -> int:
-    if not isinstance(value, int) or not 0 <= value < 1 << 64:
-        raise TypeError("a number from 0 on")
-    return int(value)
+    return check_number("it", value)
 
 
 def _flag(value: Any) -> bool:
-    if value is not None and not isinstance(value, int):
-        raise TypeError("True or False")
+    # Numbers and None have a truth of their own; texts and lists only a length.
+    if not hasattr(type(value), "__bool__"):
+        raise TypeError("it is True or False")
     return bool(value)
 
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise TypeError("a str")
+        raise TypeError("it is a str")
     return value
 
 
 def _texts(value: Any) -> list[str]:
     if not isinstance(value, list | tuple) or not all(isinstance(text, str) for text in value):
-        raise TypeError("a list of str")
+        raise TypeError("it is a list of str")
     return list(value)
 
 
@@ -93,7 +92,7 @@ def _or_none(check: Callable[[Any], Any]) -> Callable[[Any], Any]:
 def _one_of(kind: type[_Kind]) -> Callable[[Any], _Kind]:
     def check(value: Any) -> _Kind:
         if not isinstance(value, kind):
-            raise TypeError(f"a {kind.__name__}")
+            raise TypeError(f"it is a {kind.__name__}")
         return value
 
     return check
@@ -149,8 +148,8 @@ class ReplicateConfig:
             raise AttributeError(f"'ReplicateConfig' object has no attribute {name!r}")
         try:
             value = check(value)
-        except TypeError as allowed:
-            raise TypeError(f"ReplicateConfig.{name} is {allowed}, not {value!r}") from None
+        except TypeError as error:
+            raise TypeError(f"ReplicateConfig.{name} cannot be {value!r}: {error}") from None
         object.__setattr__(self, name, value)
 
     def __str__(self) -> str:

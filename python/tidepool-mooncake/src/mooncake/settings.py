@@ -1,6 +1,7 @@
 """Mooncake's settings as Tidepool's."""
 
 import logging
+import operator
 import os
 import random
 import socket
@@ -122,10 +123,12 @@ def size(field: str, value: Any) -> int:
     return bytes_
 
 
-def check_number(field: str, value: Any) -> None:
-    """Raises ``TypeError`` unless it is a number of bytes."""
-    if not isinstance(value, int) or not 0 <= value < 1 << 64:
+def check_number(field: str, value: Any) -> int:
+    """The number, if it is one of bytes or the like; raises ``TypeError`` otherwise."""
+    number = operator.index(value) if hasattr(type(value), "__index__") else -1
+    if not 0 <= number < 1 << 64:
         raise TypeError(f"{field} is {value!r}: allowed are whole numbers from 0 on")
+    return number
 
 
 def warn_of_protocol(protocol: str) -> None:
