@@ -1,12 +1,12 @@
 """What the drop-in adds to Mooncake's own behaviour: clear errors where something is missing."""
 
 import ctypes
-import importlib
-import json
+import importlib.util
 import logging
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,8 +14,12 @@ from pathlib import Path
 import mooncake.store as store_module
 import pytest
 from mooncake.store import MooncakeDistributedStore
+from mooncake.tasks import Tasks
+
+import tidepool
 
 from .mooncake_store.conftest import MIB, Master, free_port
+from .mooncake_store.test_drain import drain, on, status_of
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +48,8 @@ def test_a_module_that_is_not_provided_names_the_alternative() -> None:
     answer = subprocess.run(line, capture_output=True, text=True, check=False)
     assert answer.returncode != 0
     assert "start 'mooncake_client" in answer.stderr
+    assert importlib.util.find_spec("mooncake.engine") is None
+    assert importlib.util.find_spec("mooncake.store") is not None
 
 
 def test_tensor_calls_say_what_to_do_instead(master: Master) -> None:
@@ -61,6 +67,9 @@ def test_classes_that_are_not_offered_say_so() -> None:
 
 def test_a_mounted_segment_takes_blocks_and_ends_with_them(master: Master, tmp_path: Path) -> None:
     store = new_store(master)
+    assert store.mount_segment(str(tmp_path / "none" / "memory"), 16 * MIB) == {"ret": -1, "segment_ids": []}
+    assert list(tmp_path.glob("*")) == []
+    (tmp_path / "memory").touch()
     answer = store.mount_segment(str(tmp_path / "memory"), 16 * MIB)
     assert answer["ret"] == 0
     [name] = answer["segment_ids"]
@@ -70,9 +79,9 @@ def test_a_mounted_segment_takes_blocks_and_ends_with_them(master: Master, tmp_p
     assert store.put("there", b"bytes", config) == 0
     assert [copy.segment for copy in store.get_replica_desc("there")] == [name]
     assert store.unmount_segment([name]) == 0
-    assert store.unmount_segment([name]) == -101
+    assert store.unmount_segment([name]) == -1
     assert store.get("there") == b""
-    assert list(tmp_path.glob("*")) == []
+    assert list(tmp_path.glob("*")) == [tmp_path / "memory"]
     store.close()
     assert store.allocate_and_mount_segment(MIB)["ret"] == -600
 
@@ -105,6 +114,34 @@ def test_memory_that_is_not_registered_is_refused_and_does_not_crash(master: Mas
     store.close()
 
 
+def test_a_buffer_with_gaps_is_put_without_them(master: Master) -> None:
+    store = new_store(master)
+    assert store.put("gaps", memoryview(b"a.b.c.")[::2]) == 0
+    assert store.get("gaps") == b"abc"
+    assert store.put("numbers", memoryview(bytes(range(16))).cast("d")) == 0
+    assert store.get("numbers") == bytes(range(16))
+    store.close()
+
+
+def test_tasks_are_bounded() -> None:
+    tasks, gate = Tasks(), threading.Event()
+
+    def wait() -> int:
+        return 0 if gate.wait(20) else -1
+
+    started = [tasks.start(store_module.TaskType.REPLICA_COPY, [wait]) for _ in range(1001)]
+    assert [code for _, code in started] == [0] * 1000 + [-1401]
+    gate.set()
+    until = time.monotonic() + 20
+    first, last = started[0][0], started[999][0]
+    while (task := tasks.query(last)[0]) and task.status != store_module.TaskStatus.SUCCESS:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    assert tasks.query(first)[1] == 0
+    assert tasks.start(store_module.TaskType.REPLICA_COPY, [])[1] == 0
+    assert tasks.query(first)[1] == -1400
+
+
 def test_settings_that_cannot_be_are_named(master: Master, caplog: pytest.LogCaptureFixture) -> None:
     def setup(**changes: object) -> int:
         settings = {"master_server_addr": master.address, "global_segment_size": 0, **changes}
@@ -118,6 +155,10 @@ def test_settings_that_cannot_be_are_named(master: Master, caplog: pytest.LogCap
         assert setup(protocol="rdma") == 0
         assert setup(protocol="rdma") == 0
     assert caplog.text.count("protocol 'rdma'") == 1
+    assert setup(protocol="bogus") == -1
+    assert "protocol is 'bogus'" in caplog.text
+    assert setup(master_server_addr="") == -600
+    assert MooncakeDistributedStore().setup({}) == -600
     with pytest.raises(TypeError, match="unknown"):
         MooncakeDistributedStore().setup("localhost", "", 0, 0, "tcp", "", master.address, nonsense=True)
 
@@ -134,6 +175,22 @@ def test_a_dict_may_have_the_names_that_engines_use(master: Master, caplog: pyte
     # Mooncake's own name is the one that counts.
     both = {"master_server_address": "127.0.0.1:1", "master_server_addr": master.address}
     assert MooncakeDistributedStore().setup({**settings, **both}) == 0
+
+
+@pytest.mark.parametrize("program", ["mooncake_master", "mooncake_client"])
+def test_programs_say_how_they_are_used(program: str) -> None:
+    def answer(*words: str) -> tuple[int, str]:
+        done = subprocess.run([program, *words], capture_output=True, text=True, check=False, timeout=20)
+        return done.returncode, done.stdout + done.stderr
+
+    code, text = answer("--help")
+    assert code == 0
+    assert text.startswith(f"{program}: ")
+    assert "--global_segment_size=4GB" in text or "--rpc_port=50051" in text
+    assert answer("--version")[1].startswith(f"{program} of tidepool-mooncake")
+    code, text = answer("stray")
+    assert code == 1
+    assert "'stray' is not a flag: allowed are flags like --" in text
 
 
 def test_an_unknown_flag_is_named_and_the_master_starts(master: Master) -> None:
@@ -177,22 +234,53 @@ def test_a_standalone_client_serves_engines_without_memory(master: Master) -> No
     assert MooncakeDistributedStore().setup_dummy(MIB, MIB, f"127.0.0.1:{port}") == -1
 
 
-def test_a_drained_segment_loses_no_block(master: Master) -> None:
-    one, two = new_store(master), new_store(master)
-    for n in range(20):
-        assert one.put(f"drained/{n}", bytes([n]) * 1000) == 0
-    body = json.dumps({"segments": [one.get_hostname()]}).encode()
-    status, text = master.page("/api/v1/drain_jobs", body)
-    assert status == 200, text
-    job = json.loads(text)["job_id"]
-    until = time.monotonic() + 20
-    while (answer := json.loads(master.page(f"/api/v1/drain_jobs/query?job_id={job}")[1]))["status"] != "SUCCEEDED":
-        assert answer["status"] in ("CREATED", "RUNNING"), answer
-        assert time.monotonic() < until
-        time.sleep(0.05)
-    assert answer["succeeded_units"] == 20
+def test_a_drain_onto_a_segment_that_is_too_small_fails_and_loses_nothing(master: Master) -> None:
+    one, small = new_store(master), new_store(master, 2 * MIB)
+    blocks = {f"drained/{n}": os.urandom(100_000) for n in range(100)}
+    assert all(one.put(key, block, on(one)) == 0 for key, block in blocks.items())
+    assert small.put("at home", b"x" * 100_000, on(small)) == 0
+    answer = drain(master, one.get_hostname(), small.get_hostname())
+    assert answer["status_name"] == "FAILED"
+    assert answer["succeeded_units"] > 5
+    assert answer["failed_units"] == 100 - answer["succeeded_units"]
+    assert all(one.get(key) == block for key, block in blocks.items())
+    assert one.get("at home") == b"x" * 100_000
+    # It is as it was before.
+    assert status_of(master, one.get_hostname()) == "OK"
+    assert one.put("again", b"here", on(one)) == 0
+    assert [copy.segment for copy in one.get_replica_desc("again")] == [one.get_hostname()]
     one.close()
-    assert all(two.get(f"drained/{n}") == bytes([n]) * 1000 for n in range(20))
+    small.close()
+
+
+def test_native_clients_put_nothing_on_a_drained_segment(master: Master) -> None:
+    one, two = new_store(master), new_store(master)
+    assert drain(master, one.get_hostname())["status_name"] == "SUCCEEDED"
+    for local in (True, False):
+        with tidepool.Pool.connect([master.address], dir=os.environ["TIDEPOOL_DIR"], local=local) as pool:
+            key = f"native/{local}"
+            pool.put(key, b"bytes", prefer=one.get_hostname())
+            assert [copy.node for copy in pool.describe(key)] == [two.get_hostname()]
+            with pytest.raises(tidepool.NoSpaceError):
+                pool.copy_to(key, one.get_hostname())
+    one.close()
+    two.close()
+
+
+def test_a_segment_takes_blocks_again_when_its_master_is_gone_for_a_while(master: Master) -> None:
+    one, two = new_store(master), new_store(master)
+    with tidepool.Pool.connect([master.address], dir=os.environ["TIDEPOOL_DIR"]) as pool:
+        assert pool.drain(one.get_hostname(), 0.2) == 0
+        assert one.put("at once", b"bytes", on(one)) == 0
+        assert [copy.segment for copy in one.get_replica_desc("at once")] == [two.get_hostname()]
+        time.sleep(0.25)
+        assert one.put("later", b"bytes", on(one)) == 0
+        assert [copy.segment for copy in one.get_replica_desc("later")] == [one.get_hostname()]
+        pool.drain(one.get_hostname(), 1000)
+        pool.drain(one.get_hostname(), 0)
+        assert one.put("open", b"bytes", on(one)) == 0
+        assert [copy.segment for copy in one.get_replica_desc("open")] == [one.get_hostname()]
+    one.close()
     two.close()
     assert master.page("/api/v1/drain_jobs", b"{}")[0] == 400
     assert master.page("/api/v1/drain_jobs/query?job_id=none")[0] == 404

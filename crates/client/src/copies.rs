@@ -7,6 +7,7 @@ use crate::fan_out::{fan_out, for_catalogs};
 use crate::members::ask;
 use crate::peers::{NodeKey, Peer};
 use std::sync::Arc;
+use std::time::Duration;
 use tidepool_types::{BlockId, ClientId, CopyName, Deadline, InvalidInput, NodeName, Tier};
 use tidepool_wire::message::{Pull, PullOutcome, Reply, Request};
 
@@ -82,9 +83,27 @@ impl Client {
         self.transfer(key.as_ref(), node, None, false)
     }
 
-    /// Has `node` copy a block, after which the copy that it came from is removed: `source`'s, or any.
+    /// Has `node` copy a block, after which the copy that it came from is removed: `source`'s, or any. It goes where there is
+    /// room for it: nothing is evicted for a move.
     pub fn move_to(&self, key: impl AsRef<[u8]>, source: Option<&NodeName>, node: &NodeName) -> Result<(), NodeError> {
         self.transfer(key.as_ref(), node, source, true)
+    }
+
+    /// The nodes that hold a block and have just said so. Nothing is leased.
+    pub fn holders(&self, key: impl AsRef<[u8]>) -> Result<Vec<NodeName>, InvalidInput> {
+        let id = self.core().id_of(key.as_ref())?;
+        Ok(self.confirmed_holders(id, self.deadline()).iter().map(|peer| peer.key.name.clone()).collect())
+    }
+
+    /// Has `node` take no new blocks for `period`, from anybody: to go on, say it again before that, and zero to end it.
+    /// Returns how many blocks are still on their way in.
+    pub fn drain(&self, node: &NodeName, period: Duration) -> Result<u64, NodeError> {
+        let (deadline, target) = (self.deadline(), self.peer_named(node)?);
+        let millis = u32::try_from(period.as_millis()).unwrap_or(u32::MAX);
+        match ask(&target, &Request::Drain(millis), deadline)? {
+            Reply::Count(coming) => Ok(coming),
+            _ => Err(NodeError::Unreachable(node.clone())),
+        }
     }
 
     fn transfer(

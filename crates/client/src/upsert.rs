@@ -39,7 +39,7 @@ impl Client {
             jobs[index].version = Some(version);
             jobs[index].wanted = jobs[index].wanted.max(removed);
         }
-        store_all(core, &mut jobs, options.prefer.as_ref(), deadline);
+        store_all(core, &mut jobs, &options.prefer, deadline);
         let swept = self.sweep(&ids, version, deadline);
         for (id, kept) in ids.iter().zip(swept.kept) {
             // Somebody else's is higher: the one that was just put is old by now.

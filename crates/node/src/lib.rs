@@ -22,6 +22,7 @@ mod config;
 mod counters;
 mod descriptors;
 mod door;
+mod draining;
 mod guests;
 mod leases;
 mod listen;

@@ -5,6 +5,7 @@ use crate::config::NodeConfig;
 use crate::counters::Counters;
 use crate::descriptors;
 use crate::door::Door;
+use crate::draining::Draining;
 use crate::guests::Guests;
 use crate::leases::NodeLeases;
 use crate::listen::{self, Listeners, SocketFile};
@@ -93,6 +94,7 @@ pub(crate) struct Shared {
     pub(crate) guests: Arc<Guests>,
     pub(crate) leases: Arc<NodeLeases>,
     pub(crate) pulls: LatePulls,
+    pub(crate) draining: Draining,
 }
 
 /// A mark that a node is stopping, to sleep on.
@@ -175,6 +177,7 @@ impl Node {
             client: ClientId(random()),
             leases: NodeLeases::new(),
             pulls: LatePulls::default(),
+            draining: Draining::default(),
         });
         let known = Some(direct::make_known(Arc::new(Door { epoch, node: Arc::downgrade(&shared) })));
         let socket = Some(socket);

@@ -105,7 +105,7 @@ fn pull_missing(
         outcomes[index] = match found {
             None => PullOutcome::Missing,
             Some(_) if shared.stop.is_set() => PullOutcome::Unavailable,
-            Some((copy, len)) => pull_one(shared, &mut transport, (index, id), &pull.keys[index], (copy, len), until),
+            Some(found) => pull_one(shared, &mut transport, (index, id), pull, found, until),
         };
     }
     Ok(())
@@ -115,12 +115,22 @@ fn pull_one(
     shared: &Shared,
     transport: &mut TcpTransport,
     (index, id): (usize, BlockId),
-    key: &[u8],
+    pull: &Pull,
     (copy, len): (CopyName, u64),
     until: Deadline,
 ) -> PullOutcome {
+    let (is_move, key) = (pull.remove_source, &pull.keys[index]);
     let Ok(key) = Key::new(key) else { return PullOutcome::Missing };
-    let reservation = match shared.pool.reserve(key, id, len, shared.client, until, &|| !shared.stop.is_set()) {
+    if shared.draining.is_set() {
+        return PullOutcome::NoSpace;
+    }
+    let reserved = match is_move {
+        // Its source will not have it any more: it is not to cost another block, least of all one that came the same way.
+        true => shared.pool.reserve_free(key, id, len, shared.client),
+        false => shared.pool.reserve(key, id, len, shared.client, until, &|| !shared.stop.is_set()),
+    };
+    let reservation = match reserved {
+        Ok(_) if shared.draining.is_set() => return PullOutcome::NoSpace,
         // From here on a removal is noticed; one that came before has the source lack the block, or name this node.
         Ok(reservation) => reservation.watched(),
         Err(NoRoom::Full | NoRoom::TooLarge) => return PullOutcome::NoSpace,

@@ -1,6 +1,6 @@
 //! Where a new block goes.
 //!
-//! The preferred node first, then the writer's own host, then the nodes with the most free space; two nodes that are
+//! The preferred nodes first, in the caller's order, then the writer's own host, then the nodes with the most free space; two nodes that are
 //! about as free are told apart by the block's id, so that writers which see the same members do not all choose one.
 
 /// A node that may take a block.
@@ -8,8 +8,8 @@
 pub struct Candidate {
     /// The caller's name for the node.
     pub index: usize,
-    /// Whether the caller asked for this node.
-    pub preferred: bool,
+    /// How many nodes the caller would rather have than this one; `None` when it did not ask for it.
+    pub preferred: Option<usize>,
     /// Whether the node is on the writer's host.
     pub local: bool,
     /// Bytes that the node has free.
@@ -21,7 +21,8 @@ pub struct Candidate {
 pub fn rank(mut candidates: Vec<Candidate>, spread: u64) -> Vec<usize> {
     let tie = |index: usize| (spread ^ index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     // Powers of two: nodes within a factor of two of each other count as equally free.
-    let key = |c: &Candidate| (!c.preferred, !c.local, u64::from(c.free.leading_zeros()), tie(c.index));
+    let key =
+        |c: &Candidate| (c.preferred.unwrap_or(usize::MAX), !c.local, u64::from(c.free.leading_zeros()), tie(c.index));
     candidates.sort_by_key(key);
     candidates.into_iter().map(|c| c.index).collect()
 }
@@ -30,25 +31,26 @@ pub fn rank(mut candidates: Vec<Candidate>, spread: u64) -> Vec<usize> {
 mod tests {
     use super::*;
 
-    fn candidate(index: usize, preferred: bool, local: bool, free: u64) -> Candidate {
+    fn candidate(index: usize, preferred: Option<usize>, local: bool, free: u64) -> Candidate {
         Candidate { index, preferred, local, free }
     }
 
     #[test]
     fn preferred_then_local_then_free() {
         let nodes = vec![
-            candidate(0, false, false, 1 << 20),
-            candidate(1, false, true, 0),
-            candidate(2, true, false, 0),
-            candidate(3, false, false, 1 << 30),
+            candidate(0, None, false, 1 << 20),
+            candidate(1, None, true, 0),
+            candidate(2, Some(1), true, 1 << 20),
+            candidate(3, None, false, 1 << 30),
+            candidate(4, Some(0), false, 0),
         ];
-        assert_eq!(rank(nodes, 7), [2, 1, 3, 0]);
+        assert_eq!(rank(nodes, 7), [4, 2, 1, 3, 0]);
     }
 
     #[test]
     fn equally_free_nodes_share_the_load() {
         let firsts = (0..1000).map(|spread: u64| {
-            let nodes = (0..4).map(|i| candidate(i, false, false, 1000 + i as u64)).collect();
+            let nodes = (0..4).map(|i| candidate(i, None, false, 1000 + i as u64)).collect();
             rank(nodes, spread.wrapping_mul(0x2545_f491_4f6c_dd1d))[0]
         });
         let mut counts = [0; 4];

@@ -34,7 +34,7 @@ mod native {
     #[pymodule_export]
     use super::engine::{BlockLookup, BlockTransfers};
     #[pymodule_export]
-    use super::mooncake::{BufferHandle, MooncakeStore};
+    use super::mooncake::{BufferHandle, LeasedBuffer, MooncakeStore};
     #[pymodule_export]
     use super::pool::Pool;
     #[pymodule_export]

@@ -13,6 +13,7 @@ use pyo3::types::{PyBytes, PyList, PyMapping};
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{PoisonError, RwLock};
+use std::time::Duration;
 use tidepool_client::{
     Client, ClientConfig, GetError, GetInto, ListCursor, NodeName, Pattern, PutItem, PutOptions, Verify,
 };
@@ -375,7 +376,8 @@ impl Pool {
         py.detach(|| client.copy_to(&key, &node)).map_err(|error| errors::node(&error, Some(key.as_ref())))
     }
 
-    /// Has a node copy a block, after which the copy that it came from is removed: the one on ``source``, or any.
+    /// Has a node copy a block, after which the copy that it came from is removed: the one on ``source``, or any. Nothing is
+    /// evicted for it: where there is no room, :class:`NoSpaceError` is raised and the block stays where it is.
     #[pyo3(signature = (key, node, *, source = None, deadline = None))]
     fn move_to(
         &self,
@@ -389,6 +391,15 @@ impl Pool {
         let source = source.map(node_name).transpose()?;
         py.detach(|| client.move_to(&key, source.as_ref(), &node))
             .map_err(|error| errors::node(&error, Some(key.as_ref())))
+    }
+
+    /// Has a node take no new blocks for ``seconds``, from anybody, so that it can be emptied: to go on, say it again before
+    /// that, and 0 to end it. Returns how many blocks are still on their way in.
+    #[pyo3(signature = (node, seconds, *, deadline = None))]
+    fn drain(&self, py: Python<'_>, node: &str, seconds: f64, deadline: Option<f64>) -> PyResult<u64> {
+        let (client, node) = (self.client(deadline)?, node_name(node)?);
+        let period = if seconds == 0.0 { Duration::ZERO } else { crate::embed::seconds("seconds", seconds)? };
+        py.detach(|| client.drain(&node, period)).map_err(|error| errors::node(&error, None))
     }
 
     /// The nodes of the pool.
@@ -443,7 +454,11 @@ fn put_options(replicas: u32, prefer: Option<&str>) -> PyResult<PutOptions> {
     if replicas == 0 {
         return Err(raise("InvalidError", "replicas is 0: allowed is 1 or more".to_owned(), None));
     }
-    Ok(PutOptions { replicas, prefer: prefer.map(node_name).transpose()?, ..PutOptions::default() })
+    Ok(PutOptions {
+        replicas,
+        prefer: prefer.map(node_name).transpose()?.into_iter().collect(),
+        ..PutOptions::default()
+    })
 }
 
 fn node_name(name: &str) -> PyResult<NodeName> {

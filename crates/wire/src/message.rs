@@ -68,6 +68,9 @@ pub enum Request {
     /// The bytes of whole reservations, one after the other as the frame's payload, which are made visible once they are in
     /// place: Writes and a [`Request::Seal`] in one, for small blocks; answered by [`Reply::Sealed`].
     Fill(Seal),
+    /// For so many milliseconds from now, an hour at most, the node takes no new blocks; zero: it does again. Answered by
+    /// [`Reply::Count`]: how many blocks are still on their way in.
+    Drain(u32),
 }
 
 /// What a node answers.
@@ -91,7 +94,7 @@ pub enum Reply {
     Views(Vec<ViewOutcome>),
     /// To [`Request::Remove`]: whether each block was there.
     Removed(Vec<bool>),
-    /// To [`Request::RemoveMatching`].
+    /// To [`Request::RemoveMatching`] and [`Request::Drain`].
     Count(u64),
     /// To [`Request::List`] and [`Request::Describe`].
     Keys(Keys),

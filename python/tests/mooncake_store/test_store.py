@@ -4,6 +4,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable
+from typing import Any
 
 import mooncake.store as mooncake
 import pytest
@@ -313,8 +314,103 @@ def test_configurations_have_the_known_fields() -> None:
     assert config.soft_pin_action == mooncake.SoftPinAction.PRESERVE
     assert config.data_type == mooncake.ObjectDataType.UNKNOWN
     config.soft_pin_ttl_ms = 5
+    wrong = {
+        "replica_num": ("x", -1, 1.5, 1 << 70),
+        "nof_replica_num": ("x",),
+        "preferred_segments": ("host", [1], None),
+        "preferred_segment": (None, 5),
+        "with_hard_pin": ("x",),
+        "soft_pin_action": (1,),
+        "soft_pin_ttl_ms": ("x", -1, 1.5),
+        "data_type": (3,),
+        "group_ids": ("x", [1]),
+    }
+    for field, values in wrong.items():
+        for value in values:
+            with pytest.raises(TypeError):
+                setattr(config, field, value)
+    config.preferred_segments = ("a", "b")  # type: ignore[assignment]
+    assert config.preferred_segments == ["a", "b"]
+    fields = "replica_num: 1, nof_replica_num: 0, dfs_replica_num: 0, soft_pin_action: PRESERVE, soft_pin_ttl_ms: 5"
+    assert str(config).startswith(f"ReplicateConfig: {{ {fields}, with_hard_pin: 0, preferred_segments: [a, b], ")
+    with pytest.raises(AttributeError):
+        config.nonsense = 1  # type: ignore[attr-defined]
+    assert str(mooncake.ReplicaStatus.COMPLETE) == f"{mooncake.ReplicaStatus.COMPLETE}" == "ReplicaStatus.COMPLETE"
+    assert repr(mooncake.TaskStatus.SUCCESS) == "<TaskStatus.SUCCESS: 3>"
+    assert int(mooncake.TaskStatus.SUCCESS) == 3
+
+
+def test_configurations_that_cannot_be_met_are_refused(store: MooncakeDistributedStore) -> None:
+    def put(field: str, value: int) -> int:
+        config = ReplicateConfig()
+        setattr(config, field, value)
+        codes = {store.put(field, b"x", config), store.batch_put_session_start([field], [1], config)[0]}
+        assert len(codes) == 1
+        return codes.pop()
+
+    assert put("replica_num", 0) == -600
+    assert put("nof_replica_num", 1) == -600
+    assert put("dfs_replica_num", 1) == -1601
+    assert store.batch_is_exist(["replica_num", "nof_replica_num", "dfs_replica_num"]) == [0, 0, 0]
+    for config in (None, 5):
+        with pytest.raises(TypeError):
+            store.put("key", b"x", config)
+
+
+def test_replicas_go_to_all_segments_that_are_preferred(new_store: NewStore) -> None:
+    stores = [new_store() for _ in range(4)]
+    wanted = {store.get_hostname() for store in stores[2:]}
+
+    def put(key: str, replicas: int, segments: list[str]) -> None:
+        config = ReplicateConfig()
+        config.replica_num, config.preferred_segments = replicas, segments
+        assert stores[0].put(key, b"x", config) == 0
+
+    for n in range(10):
+        put(f"two/{n}", 2, sorted(wanted))
+    put("one", 1, ["nobody", stores[3].get_hostname()])
+    stores[0].close()
+    stores[1].close()
+    assert all(len(stores[2].get_replica_desc(f"two/{n}")) == 2 for n in range(10))
+    stores[2].close()
+    assert stores[3].get("one") == b"x"
+
+
+def on(store: MooncakeDistributedStore) -> ReplicateConfig:
+    config = ReplicateConfig()
+    config.preferred_segment = store.get_hostname()
+    return config
+
+
+def test_tasks_that_cannot_be_are_refused(new_store: NewStore) -> None:
+    one, two = new_store(), new_store()
+    here, there = one.get_hostname(), two.get_hostname()
+    assert one.put("key", b"x", on(one)) == 0
+    nothing = (0, 0)
+    for targets in ([], ["nobody"], [there, "nobody"]):
+        assert one.create_copy_task("key", targets) == (nothing, -600)
+    assert one.create_copy_task("none", [there]) == (nothing, -704)
+    for source, target in ((here, "nobody"), (here, here), ("nobody", there), (there, here)):
+        assert one.create_move_task("key", source, target) == (nothing, -600)
+    assert one.create_move_task("none", here, there) == (nothing, -704)
+    for wrong in (there, None):
+        with pytest.raises(TypeError):
+            one.create_copy_task("key", wrong)
     with pytest.raises(TypeError):
-        config.soft_pin_ttl_ms = "x"  # type: ignore[assignment]
+        one.query_task(5)
+
+
+def test_a_task_leases_nothing_and_every_store_can_ask_about_it(new_store: NewStore) -> None:
+    one, two = new_store(), new_store()
+    assert one.put("key", b"x", on(one)) == 0
+    task, code = one.create_copy_task("key", [two.get_hostname()])
+    assert code == 0
+    assert two.query_task(task)[1] == 0
+    until = time.monotonic() + 20
+    while (answer := two.query_task(task)[0]) and int(answer.status) < int(mooncake.TaskStatus.FAILED):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    assert one.remove("key") == 0
 
 
 def test_copies_run_in_the_background(new_store: NewStore) -> None:
@@ -355,6 +451,67 @@ def test_blocks_are_written_and_read_in_sessions(store: MooncakeDistributedStore
     assert store.batch_get_session_end(["session"]) == 0
 
 
+def test_sessions_that_cannot_be_are_refused(store: MooncakeDistributedStore, memory: Memory) -> None:
+    at = memory.at
+    assert store.batch_put_session_start(["huge", "large", "empty"], [1 << 40, 1 << 30, 0]) == [-200, -200, -600]
+    assert store.batch_put_session_start(["one"], [1, 2]) == [-600]
+    with pytest.raises(TypeError):
+        store.batch_put_session_start(["negative"], [-1])
+    assert store.batch_put_session_start(["twice"], [100]) == [0]
+    assert store.batch_put_session_start(["twice"], [100]) == [-600]
+    assert store.batch_put_from_multi_buffer_ranges(["twice"], [[at]], [[10]], [[95]]) == [-600]
+    assert store.batch_put_from_multi_buffer_ranges(["none"], [[at]], [[10]], [[0]]) == [-600]
+    assert store.batch_put_session_revoke(["twice"]) == [0]
+    assert store.put("block", b"x" * 100) == 0
+    assert store.batch_get_into_multi_buffer_ranges(["block"], [[at]], [[10]], [[0]]) == [-600]
+
+
+def test_ranges_that_do_not_pair_are_refused_one_by_one(store: MooncakeDistributedStore, memory: Memory) -> None:
+    at = memory.at
+    assert store.put("block", bytes(range(100))) == 0
+
+    def get(buffers: int, keys: list[list[str]], to: object, start: object, sizes: object) -> list[list[list[int]]]:
+        return list(store.get_into_ranges([at] * buffers, keys, to, start, sizes))
+
+    assert get(1, [["block"]], [[[0, 5]]], [[[0, 7]]], [[[0, 5]]]) == [[[0, 5]]]
+    assert memory[5:10] == bytes(range(7, 12))
+    assert get(2, [["block"]], [[[0]]], [[[0]]], [[[10]]]) == [[[-600]], [[-600]]]
+    assert get(1, [["block", "block"]], [[[0]]], [[[0]]], [[[10]]]) == [[[-600], [-600]]]
+    assert get(1, [["block"]], [[[0, 1]]], [[[0]]], [[[10]]]) == [[[-600, -600]]]
+    assert get(2, [["block"], ["block"]], [[[0]], [[0]]], [[[0]], [[0]]], [[[10]], [[10, 2]]]) == [[[10]], [[-600]]]
+    assert get(1, [[]], [[]], [[]], [[]]) == [[]]
+
+
+def test_arguments_of_the_wrong_type_raise(store: MooncakeDistributedStore, memory: Memory, master: Master) -> None:
+    for wrong in (-1, 1 << 70, 1.5, "x", None):
+        with pytest.raises(TypeError):
+            store.get_into("key", memory.at, wrong)
+        with pytest.raises(TypeError):
+            store.put_from("key", memory.at, wrong)
+        with pytest.raises(TypeError):
+            store.batch_put_from(["key"], [wrong], [10])
+        with pytest.raises(TypeError):
+            store.register_buffer(wrong, 10)
+    for size in (-1, 1.5):
+        with pytest.raises(TypeError):
+            store.allocate_and_mount_segment(size)
+    known = ["localhost", "P2PHANDSHAKE", 0, 0, "tcp", "", master.address]
+    for index, value in ((0, None), (1, None), (2, -1), (2, 0.5), (4, None), (6, None)):
+        with pytest.raises(TypeError):
+            MooncakeDistributedStore().setup(*known[:index], value, *known[index + 1 :])
+
+
+def test_answers_to_what_is_not_there(store: MooncakeDistributedStore, master: Master) -> None:
+    assert store.batch_remove(["", "none"]) == [-704, -704]
+    assert store.remove("") == -704
+    assert store.unmount_segment(["nobody"]) == -1
+    assert store.allocate_and_mount_segment(0) == {"ret": -1, "segment_ids": [], "allocated_size": 0}
+    assert store.mount_segment("/nonexistent/memory", MIB) == {"ret": -1, "segment_ids": []}
+    assert MooncakeDistributedStore().setup({}) == -600
+    bogus = MooncakeDistributedStore()
+    assert bogus.setup("localhost", "P2PHANDSHAKE", 0, 0, "bogus", "", master.address) == -1
+
+
 def test_an_unreachable_master_is_a_code_and_no_hang() -> None:
     store = MooncakeDistributedStore()
     assert store.setup("localhost", "P2PHANDSHAKE", MIB, MIB, "tcp", "", "127.0.0.1:1") == -1
@@ -374,6 +531,30 @@ def test_the_admin_pages_know_segments_and_keys(master: Master, new_store: NewSt
     assert "Capacity(bytes)" in master.page(f"/query_segment?segment={name}")[1]
     assert "master_total_capacity_bytes" in master.page("/metrics")[1]
     assert master.page("/role")[1] == "leader"
+
+
+def test_the_admin_pages_have_the_known_shapes(master: Master, store: MooncakeDistributedStore) -> None:
+    def page(path: str) -> dict[str, Any]:
+        status, text = master.page(path)
+        assert status == 200, text
+        answer: dict[str, Any] = json.loads(text)
+        return answer
+
+    assert page("/leader") == {"present": False, "leader_address": None, "view_version": None}
+    assert page("/kv_events/status")["enabled"] is False
+    detail = page("/get_segments_detail")
+    assert detail["total_segments"] == len(detail["segments"])
+    [segment] = [s for s in detail["segments"] if s["segment_name"] == store.get_hostname()]
+    assert (segment["size_bytes"], segment["status"], segment["protocol"]) == (64 * MIB, "OK", "tcp")
+    known = ("segment_id", "client_id", "base_address", "size_human", "te_endpoint")
+    numbers = ("allocator_used_bytes", "allocator_capacity_bytes", "allocator_usage_percent")
+    assert set(segment) >= {*known, *numbers}
+    assert page(f"/api/v1/segments/status?segment={store.get_hostname()}")["status_name"] == "OK"
+    assert master.page("/api/v1/segments/status")[0] == 400
+    assert master.page("/api/v1/segments/status?segment=nobody")[0] == 404
+    for key in ("none", "k" * 5000, ""):
+        status, text = master.page(f"/query_key?key={key}")
+        assert (status, json.loads(text)["error_code"]) == (404, -704)
 
 
 def test_every_call_is_there_as_a_coroutine(master: Master) -> None:

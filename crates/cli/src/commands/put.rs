@@ -43,7 +43,8 @@ pub(super) fn run(args: &PutArgs) -> Outcome {
     if let Some(name) = &args.prefer {
         warn_unless_known(&session, name);
     }
-    let options = PutOptions { replicas: args.replicas, prefer: args.prefer.clone(), ..PutOptions::default() };
+    let options =
+        PutOptions { replicas: args.replicas, prefer: args.prefer.iter().cloned().collect(), ..PutOptions::default() };
     let stored = progress::waiting("storing", || session.in_time().put(&key, &data, &options));
     let stored = stored.map_err(|error| format!("{error} ({})", session.place))?;
     if args.client.json {

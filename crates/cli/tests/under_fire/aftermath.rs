@@ -37,7 +37,7 @@ pub(crate) fn every_byte_can_be_used(cluster: &Cluster) {
         // All but what its key and checksums need.
         let block = vec![node as u8; (capacity - capacity / 256) as usize];
         let name = NodeName::new(format!("node-{node}")).expect("valid");
-        let options = PutOptions { prefer: Some(name.clone()), ..PutOptions::default() };
+        let options = PutOptions { prefer: vec![name.clone()], ..PutOptions::default() };
         let (client, key) = (cluster.client(Some(node)), format!("all of {name}"));
         let stored = client.within(Duration::from_secs(10)).put(&key, &block, &options);
         assert!(stored.is_ok(), "{key}: {stored:?}");

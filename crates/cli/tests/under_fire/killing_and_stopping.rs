@@ -17,7 +17,7 @@ fn put_with(client: &Client, key: &str, options: &PutOptions) {
 }
 
 fn prefer(node: &str) -> PutOptions {
-    PutOptions { prefer: Some(NodeName::new(node).unwrap()), ..PutOptions::default() }
+    PutOptions { prefer: vec![NodeName::new(node).unwrap()], ..PutOptions::default() }
 }
 
 /// A hit with the right bytes; a miss is false.
@@ -224,7 +224,7 @@ fn a_killed_node_is_no_longer_chosen_within_two_seconds_and_replicas_serve() {
     cluster.nodes[1] = Some(cluster.start_node(1));
     cluster.wait_until_known(3);
     let options =
-        PutOptions { prefer: Some(tidepool_types::NodeName::new("node-1").unwrap()), ..PutOptions::default() };
+        PutOptions { prefer: vec![tidepool_types::NodeName::new("node-1").unwrap()], ..PutOptions::default() };
     eventually("the node takes blocks again", || {
         let key = format!("again-{}", cluster.metric(1, "tidepool_node_sealed_total"));
         let _ = writer.put(&key, &content(key.as_bytes()), &options);

@@ -7,23 +7,17 @@ use std::sync::Arc;
 use tidepool_policy::placement::{Candidate, rank};
 use tidepool_types::{BlockId, Deadline, NodeName};
 
-/// The nodes that may take the block `id`. Takes a fresh look around if there are fewer than `wanted`, or not the one that is
-/// preferred: it may have joined a moment ago.
-pub(super) fn find(
-    core: &Core,
-    prefer: Option<&NodeName>,
-    wanted: usize,
-    id: BlockId,
-    deadline: Deadline,
-) -> Vec<Arc<Peer>> {
+/// The nodes that may take the block `id`. Takes a fresh look around if there are fewer than `wanted`, or not all that are
+/// preferred: they may have joined a moment ago.
+pub(super) fn find(core: &Core, prefer: &[NodeName], wanted: usize, id: BlockId, deadline: Deadline) -> Vec<Arc<Peer>> {
     let found = ranked(core, prefer, id, deadline);
     let is_missing = |name: &NodeName| found.iter().all(|peer| peer.key.name != *name);
-    let lacking = found.len() < wanted.max(1) || prefer.is_some_and(is_missing);
+    let lacking = found.len() < wanted.max(1) || prefer.iter().any(is_missing);
     if lacking && core.look_again(deadline) { ranked(core, prefer, id, deadline) } else { found }
 }
 
 /// The nodes that answer, ranked by the placement policy for the block `id`.
-fn ranked(core: &Core, prefer: Option<&NodeName>, id: BlockId, deadline: Deadline) -> Vec<Arc<Peer>> {
+fn ranked(core: &Core, prefer: &[NodeName], id: BlockId, deadline: Deadline) -> Vec<Arc<Peer>> {
     let table = core.peers.table();
     let alive = table.members.iter().filter(|member| member.node.state == NodeState::Alive);
     let mut peers: Vec<(Arc<Peer>, u64)> = Vec::new();
@@ -39,7 +33,7 @@ fn ranked(core: &Core, prefer: Option<&NodeName>, id: BlockId, deadline: Deadlin
     peers.retain(|(peer, _)| !peer.is_down());
     let candidate = |(index, (peer, free)): (usize, &(Arc<Peer>, u64))| Candidate {
         index,
-        preferred: prefer.is_some_and(|name| peer.key.name == *name),
+        preferred: prefer.iter().position(|name| peer.key.name == *name),
         local: peer.memory().is_some(),
         free: *free,
     };

@@ -39,8 +39,8 @@ impl<'a> PutItem<'a> {
 pub struct PutOptions {
     /// Copies wanted, on distinct nodes. As many as can be had before the deadline; one is a success.
     pub replicas: u32,
-    /// The node to try first.
-    pub prefer: Option<NodeName>,
+    /// The nodes to try first, in this order.
+    pub prefer: Vec<NodeName>,
     /// What keeps the blocks from being evicted, where they are put by this call.
     pub pin: Pin,
     /// The group of each block, or nothing at all: blocks of a group are leased together and, on one node, evicted together.
@@ -49,7 +49,7 @@ pub struct PutOptions {
 
 impl Default for PutOptions {
     fn default() -> Self {
-        Self { replicas: 1, prefer: None, pin: Pin::None, groups: Vec::new() }
+        Self { replicas: 1, prefer: Vec::new(), pin: Pin::None, groups: Vec::new() }
     }
 }
 
@@ -80,7 +80,7 @@ impl Client {
         let (core, deadline) = (self.core(), self.deadline());
         let mut jobs = jobs_of(core, items, options);
         held::find_here(core, &mut jobs, deadline);
-        store_all(core, &mut jobs, options.prefer.as_ref(), deadline);
+        store_all(core, &mut jobs, &options.prefer, deadline);
         jobs.into_iter().map(|job| job.result(core, deadline)).collect()
     }
 }
@@ -157,11 +157,12 @@ impl<'a> Job<'a> {
 }
 
 /// Finds a place for every block that lacks copies.
-pub(crate) fn store_all(core: &Core, jobs: &mut [Job<'_>], prefer: Option<&NodeName>, deadline: Deadline) {
+pub(crate) fn store_all(core: &Core, jobs: &mut [Job<'_>], prefer: &[NodeName], deadline: Deadline) {
     let mut open: Vec<&mut Job<'_>> = jobs.iter_mut().filter(|job| job.lacks_copies()).collect();
     let Some(first) = open.first() else { return };
     // The whole batch goes by one order: blocks of one prefix are read together and are best kept together.
-    let candidates = candidates::find(core, prefer, first.wanted, first.id, deadline);
+    let (wanted, id) = (first.wanted, first.id);
+    let mut candidates = candidates::find(core, prefer, wanted, id, deadline);
     // What others hold is old by now.
     let is_new_version = open.iter().any(|job| job.version.is_some());
     // The indexes have been looked into, and the node that takes the blocks says what it has itself.
@@ -169,28 +170,44 @@ pub(crate) fn store_all(core: &Core, jobs: &mut [Job<'_>], prefer: Option<&NodeN
     let mut elsewhere = Elsewhere { core, deadline, looked: is_new_version || is_known };
     // A node can be asked for room before it is known who else holds the blocks, if it is asked but once.
     let mut ahead = open.iter().all(|job| job.holders.is_empty()) && store::is_one_run(&open);
-    for (tried, peer) in candidates.iter().enumerate() {
-        if !std::mem::take(&mut ahead) {
-            elsewhere.look(&mut open);
+    let mut asked: Vec<NodeKey> = Vec::new();
+    while !candidates.is_empty() {
+        for (tried, peer) in candidates.iter().enumerate() {
+            if !std::mem::take(&mut ahead) {
+                elsewhere.look(&mut open);
+            }
+            if deadline.has_passed() || !open.iter().any(|job| job.lacks_copies()) {
+                return;
+            }
+            // Each candidate may take its share of the time that is left, the last one all of it.
+            let share = deadline.capped(deadline.remaining() / (candidates.len() - tried) as u32);
+            give(core, peer, &mut open, &mut elsewhere, share);
+            asked.push(peer.key.clone());
         }
-        if deadline.has_passed() || !open.iter().any(|job| job.lacks_copies()) {
-            return;
-        }
-        // Each candidate may take its share of the time that is left, the last one all of it.
-        let share = deadline.capped(deadline.remaining() / (candidates.len() - tried) as u32);
-        let needy = |job: &Job<'_>| job.lacks_copies() && !job.holders.contains(&peer.key);
-        let of = |ours: bool| move |job: &&mut &mut Job<'_>| needy(job) && job.is_ours() == ours;
-        let ours: Vec<_> = open.iter_mut().filter(of(true)).map(|job| &mut **job).collect();
-        if !ours.is_empty() {
-            store::on_node(core, peer, ours, &mut elsewhere, share);
-        }
-        let theirs: Vec<_> = open.iter_mut().filter(of(false)).map(|job| &mut **job).collect();
-        if !theirs.is_empty() {
-            pull_to(core, peer, theirs, share);
-        }
+        // Whoever has joined since the last look around may have room.
+        let is_homeless = open.iter().any(|job| job.holders.is_empty());
+        candidates = match is_homeless && !deadline.has_passed() && core.look_again(deadline) {
+            true => candidates::find(core, prefer, wanted, id, deadline),
+            false => Vec::new(),
+        };
+        candidates.retain(|peer| !asked.contains(&peer.key));
     }
     // Nobody could be asked for room; they may be held all the same.
     elsewhere.look(&mut open);
+}
+
+/// Has a node take the blocks that lack copies: from the caller's memory, or from those who hold them.
+fn give(core: &Core, peer: &Arc<Peer>, open: &mut [&mut Job<'_>], elsewhere: &mut Elsewhere<'_>, deadline: Deadline) {
+    let needy = |job: &Job<'_>| job.lacks_copies() && !job.holders.contains(&peer.key);
+    let of = |ours: bool| move |job: &&mut &mut Job<'_>| needy(job) && job.is_ours() == ours;
+    let ours: Vec<_> = open.iter_mut().filter(of(true)).map(|job| &mut **job).collect();
+    if !ours.is_empty() {
+        store::on_node(core, peer, ours, elsewhere, deadline);
+    }
+    let theirs: Vec<_> = open.iter_mut().filter(of(false)).map(|job| &mut **job).collect();
+    if !theirs.is_empty() {
+        pull_to(core, peer, theirs, deadline);
+    }
 }
 
 /// The question who else holds the blocks. It is asked once, and best while a node is already making room for them: most

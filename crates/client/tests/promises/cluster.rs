@@ -175,7 +175,7 @@ pub(crate) fn name(text: &str) -> NodeName {
 }
 
 pub(crate) fn prefer(node: &str) -> PutOptions {
-    PutOptions { prefer: Some(name(node)), ..PutOptions::default() }
+    PutOptions { prefer: vec![name(node)], ..PutOptions::default() }
 }
 
 /// Bytes that differ from block to block and along the block.

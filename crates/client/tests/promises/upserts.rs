@@ -59,7 +59,7 @@ fn a_node_that_copied_the_old_version_meanwhile_loses_it() {
     let (writer, copier) = (cluster.client(Over::Tcp), cluster.client(Over::Tcp));
     for round in 0..50u64 {
         let (old, new) = (content(round, 200_000), content(!round, 100_000));
-        let options = PutOptions { prefer: Some(name("n0")), ..PutOptions::default() };
+        let options = PutOptions { prefer: vec![name("n0")], ..PutOptions::default() };
         writer.upsert("key", &old[..], &options).unwrap();
         std::thread::scope(|scope| {
             // It finds the block, or not any more.
@@ -120,7 +120,7 @@ impl Worker<'_> {
 
     fn upsert(&self, step: u64, key: usize, node: &NodeName) {
         let bytes = bytes_of(self.seed, self.number, step);
-        let options = PutOptions { prefer: Some(node.clone()), replicas: 1 + step as u32 % 2, ..PutOptions::default() };
+        let options = PutOptions { prefer: vec![node.clone()], replicas: 1 + step as u32 % 2, ..PutOptions::default() };
         // Noted before: somebody may see it from now on.
         self.last.lock().unwrap()[self.number as usize][key] = Some(step);
         self.client.upsert(KEYS[key], &bytes[..], &options).unwrap();

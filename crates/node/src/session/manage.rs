@@ -3,6 +3,7 @@
 use super::{Answer, Session};
 use regex::bytes::{Regex, RegexBuilder};
 use std::collections::HashSet;
+use std::time::Duration;
 use tidepool_store::Hold;
 use tidepool_types::{BlockId, NodeName, Version};
 use tidepool_wire::message::{Judge, Judgement, KeyEntry, Keys, List, Offer, Pattern, Reason, Reply, Superseded};
@@ -134,6 +135,12 @@ impl Session<'_> {
             }
             Err(error) => Answer::Refuse(Reason::Invalid, error.to_string()),
         }
+    }
+
+    /// Takes no new blocks for a while. A block counts as on its way from before it is looked whether this is so.
+    pub(super) fn drain(&self, period: Duration) -> Answer {
+        self.shared.draining.set(period);
+        Answer::Reply(Reply::Count(self.shared.pool.stats().reserved))
     }
 
     pub(super) fn remove(&self, ids: &[BlockId]) -> Answer {

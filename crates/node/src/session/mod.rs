@@ -196,6 +196,7 @@ impl<'a> Session<'a> {
             Request::Judge(judge) => self.judge(&judge),
             Request::Supersede(items) => self.supersede(&items),
             Request::Offer(offer) => self.offer(offer),
+            Request::Drain(millis) => self.drain(Duration::from_millis(millis.into())),
             Request::Catalogs => Answer::Reply(Reply::Catalogs(self.shared.config.catalogs.clone())),
         })
     }

@@ -119,8 +119,15 @@ impl Writes {
             }
             (true, None) => return ReserveOutcome::UseSocket,
         };
+        let draining = &self.shared.draining;
+        // Nothing is evicted for a block that is not taken.
+        if draining.is_set() {
+            return ReserveOutcome::NoSpace;
+        }
         let reserved = self.shared.pool.reserve(key, id, len, self.client, until, is_wanted);
         match reserved.and_then(|reservation| reservation.with_terms(terms)) {
+            // It may have begun meanwhile; whoever is told of no block on its way must not find one later.
+            Ok(_) if draining.is_set() => ReserveOutcome::NoSpace,
             Ok(reservation) => {
                 let offset = reservation.offset();
                 let slot = self.shared.reservations.add(Open::new(reservation, self.client, charge));

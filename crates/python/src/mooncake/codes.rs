@@ -41,6 +41,11 @@ pub(super) fn of_key(key: &[u8]) -> i64 {
     if key.len() > MAX_KEY { INVALID_KEY } else { INVALID_PARAMS }
 }
 
+/// The same when it was to be removed: no block has an empty key.
+pub(super) fn of_removed(key: &[u8]) -> i64 {
+    if key.is_empty() { OBJECT_NOT_FOUND } else { of_key(key) }
+}
+
 pub(super) fn of_node(error: &NodeError) -> i64 {
     match error {
         NodeError::InvalidInput(_) | NodeError::Invalid(_) | NodeError::Refused { .. } => INVALID_PARAMS,

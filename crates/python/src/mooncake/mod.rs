@@ -5,11 +5,15 @@
 
 mod codes;
 mod handle;
+mod leased;
+mod number;
+mod pieces;
 mod registered;
 mod removal;
 mod terms;
 
 pub(crate) use handle::BufferHandle;
+pub(crate) use leased::LeasedBuffer;
 
 use crate::buffers::Source;
 use crate::embed::seconds;
@@ -19,15 +23,17 @@ use crate::fork::Local;
 use crate::keys::Key;
 use crate::signals::{answers_within, interruptible};
 use codes::{INVALID_PARAMS, OBJECT_NOT_FOUND, OK};
+use number::Number;
+use pieces::{get_item, pieces_of, put_item};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use registered::{Piece, Registered};
 use std::collections::HashMap;
-use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use terms::Terms;
-use tidepool_client::{Buffers, Client, ClientConfig, GetError, GetInto, NodeName, Parts, Pattern, PutItem};
+use tidepool_client::catalogs::NodeState;
+use tidepool_client::{Client, ClientConfig, GetError, NodeName, Pattern, PutItem};
 use tidepool_node::{Node, NodeConfig};
 use tidepool_types::ByteSize;
 
@@ -235,21 +241,21 @@ impl MooncakeStore {
         OK
     }
 
-    fn register_buffer(&self, buffer_ptr: usize, size: usize) -> i64 {
-        if self.registered.add(buffer_ptr, size) { OK } else { INVALID_PARAMS }
+    fn register_buffer(&self, buffer_ptr: Number, size: Number) -> i64 {
+        if self.registered.add(buffer_ptr.0, size.0) { OK } else { INVALID_PARAMS }
     }
 
     /// Whether each piece lies in registered memory.
-    fn _are_registered(&self, buffer_ptrs: Vec<usize>, sizes: Vec<usize>) -> bool {
+    fn _are_registered(&self, buffer_ptrs: Vec<Number>, sizes: Vec<Number>) -> bool {
         let pieces: Vec<_> = buffer_ptrs.iter().zip(&sizes).map(|(at, len)| Piece::new(*at, *len)).collect();
         buffer_ptrs.len() == sizes.len() && self.registered.hold(&pieces)
     }
 
-    fn unregister_buffer(&self, buffer_ptr: usize) -> i64 {
-        if self.registered.remove(buffer_ptr) { OK } else { INVALID_PARAMS }
+    fn unregister_buffer(&self, buffer_ptr: Number) -> i64 {
+        if self.registered.remove(buffer_ptr.0) { OK } else { INVALID_PARAMS }
     }
 
-    fn get_into(&self, py: Python<'_>, key: Key, buffer_ptr: usize, size: usize) -> PyResult<i64> {
+    fn get_into(&self, py: Python<'_>, key: Key, buffer_ptr: Number, size: Number) -> PyResult<i64> {
         Ok(self.read(py, &[key], &[[Piece::new(buffer_ptr, size)]])?[0])
     }
 
@@ -257,8 +263,8 @@ impl MooncakeStore {
         &self,
         py: Python<'_>,
         keys: Vec<Key>,
-        buffer_ptrs: Vec<usize>,
-        sizes: Vec<usize>,
+        buffer_ptrs: Vec<Number>,
+        sizes: Vec<Number>,
     ) -> PyResult<Vec<i64>> {
         if buffer_ptrs.len() != sizes.len() {
             return Ok(vec![INVALID_PARAMS; keys.len()]);
@@ -272,8 +278,8 @@ impl MooncakeStore {
         &self,
         py: Python<'_>,
         keys: Vec<Key>,
-        all_buffer_ptrs: Vec<Vec<usize>>,
-        all_sizes: Vec<Vec<usize>>,
+        all_buffer_ptrs: Vec<Vec<Number>>,
+        all_sizes: Vec<Vec<Number>>,
         prefer_alloc_in_same_node: bool,
     ) -> PyResult<Vec<i64>> {
         // Only about where Mooncake stages what it reads; nothing is staged here.
@@ -285,7 +291,7 @@ impl MooncakeStore {
     }
 
     /// Reads ranges of blocks: each (key, source offset) into (buffer, destination offset).
-    fn _get_ranges(&self, py: Python<'_>, ranges: Vec<(Key, usize, u64, usize)>) -> PyResult<Vec<i64>> {
+    fn _get_ranges(&self, py: Python<'_>, ranges: Vec<(Key, Number, u64, Number)>) -> PyResult<Vec<i64>> {
         let Some(client) = self.client()? else { return Ok(vec![INVALID_PARAMS; ranges.len()]) };
         let pieces: Vec<Piece> = ranges.iter().map(|(_, at, _, len)| Piece::new(*at, *len)).collect();
         if !self.registered.hold(&pieces) {
@@ -294,7 +300,7 @@ impl MooncakeStore {
         let read = || {
             let mut items = Vec::with_capacity(ranges.len());
             for ((key, _, from, len), piece) in ranges.iter().zip(&pieces) {
-                let range = Some(*from..from.saturating_add(*len as u64));
+                let range = Some(*from..from.saturating_add(len.0 as u64));
                 items.push(get_item(key, range, std::slice::from_ref(piece)));
             }
             client.get_batch_into(&mut items)
@@ -316,8 +322,8 @@ impl MooncakeStore {
         &self,
         py: Python<'_>,
         keys: Vec<Key>,
-        all_buffer_ptrs: Vec<Vec<usize>>,
-        all_sizes: Vec<Vec<usize>>,
+        all_buffer_ptrs: Vec<Vec<Number>>,
+        all_sizes: Vec<Vec<Number>>,
         terms: Terms,
     ) -> PyResult<Vec<i64>> {
         let pieces = pieces_of(&all_buffer_ptrs, &all_sizes);
@@ -332,8 +338,8 @@ impl MooncakeStore {
         &self,
         py: Python<'_>,
         keys: Vec<Key>,
-        buffer_ptrs: Vec<usize>,
-        sizes: Vec<usize>,
+        buffer_ptrs: Vec<Number>,
+        sizes: Vec<Number>,
         terms: Terms,
     ) -> PyResult<Vec<i64>> {
         let wrong = buffer_ptrs.len() != sizes.len() || buffer_ptrs.len() != keys.len();
@@ -432,6 +438,21 @@ impl MooncakeStore {
         removed.map_err(|error| errors::node(&error, None))
     }
 
+    /// The segments that take part now, and how many bytes each has for blocks.
+    fn _segments(&self, py: Python<'_>) -> PyResult<Vec<(String, u64)>> {
+        let Some(client) = self.client()? else { return Ok(Vec::new()) };
+        let mut members = py.detach(|| client.members());
+        members.retain(|member| member.state == Some(NodeState::Alive));
+        Ok(members.into_iter().map(|member| (member.name.to_string(), member.capacity_bytes)).collect())
+    }
+
+    /// The segments that hold a block; asking leases nothing.
+    fn _holders(&self, py: Python<'_>, key: Key) -> PyResult<Vec<String>> {
+        let Some(client) = self.client()? else { return Ok(Vec::new()) };
+        let holders = py.detach(|| client.holders(&key)).unwrap_or_default();
+        Ok(holders.iter().map(ToString::to_string).collect())
+    }
+
     /// Has a segment copy a block, or take it over from `source`. Zero, or a code.
     #[pyo3(signature = (key, target, source = None))]
     fn _copy(&self, py: Python<'_>, key: Key, target: &str, source: Option<&str>) -> PyResult<i64> {
@@ -446,49 +467,10 @@ impl MooncakeStore {
     }
 }
 
-fn get_item<'a>(key: &'a Key, range: Option<Range<u64>>, pieces: &'a [Piece]) -> GetInto<'a> {
-    GetInto { key: key.as_ref(), range, into: target(pieces) }
-}
-
-fn put_item<'a>(key: &'a Key, pieces: &'a [Piece]) -> PutItem<'a> {
-    PutItem { key: key.as_ref(), data: source(pieces) }
-}
-
 fn read_code(answer: Result<Option<usize>, GetError>, key: &Key) -> i64 {
     match answer {
         Ok(Some(bytes)) => bytes as i64,
         Ok(None) => OBJECT_NOT_FOUND,
         Err(error) => codes::of_get(&error, key.as_ref()),
-    }
-}
-
-/// Addresses and sizes, pair by pair; `None` when they do not pair.
-fn pieces_of(addresses: &[Vec<usize>], sizes: &[Vec<usize>]) -> Option<Vec<Vec<Piece>>> {
-    let pair = |(addresses, sizes): (&Vec<usize>, &Vec<usize>)| {
-        let pieces = addresses.iter().zip(sizes).map(|(at, len)| Piece::new(*at, *len)).collect();
-        (addresses.len() == sizes.len()).then_some(pieces)
-    };
-    if addresses.len() != sizes.len() {
-        return None;
-    }
-    addresses.iter().zip(sizes).map(pair).collect()
-}
-
-fn source(pieces: &[Piece]) -> Parts<'_> {
-    // SAFETY: every piece lies in registered memory, which its owner keeps in place until it unregisters it, and which it does
-    // not write to during a put.
-    let bytes = |piece: &Piece| unsafe { piece.bytes() };
-    match pieces {
-        [one] => Parts::One(bytes(one)),
-        many => Parts::Many(many.iter().map(bytes).collect()),
-    }
-}
-
-fn target(pieces: &[Piece]) -> Buffers<'_> {
-    // SAFETY: as in `source`, and its owner neither reads nor writes it during a get.
-    let bytes = |piece: &Piece| unsafe { piece.bytes_mut() };
-    match pieces {
-        [one] => Buffers::One(bytes(one)),
-        many => Buffers::Many(many.iter().map(bytes).collect()),
     }
 }

@@ -1,6 +1,7 @@
 //! Buffers that the caller has registered. The pool needs no registration; it is what tells an address that may be read and
 //! written from one that would take the process down.
 
+use super::number::Number;
 use std::collections::BTreeMap;
 use std::sync::{PoisonError, RwLock};
 
@@ -12,8 +13,8 @@ pub(super) struct Piece {
 }
 
 impl Piece {
-    pub(super) fn new(address: usize, len: usize) -> Self {
-        Self { address, len }
+    pub(super) fn new(address: Number, len: Number) -> Self {
+        Self { address: address.0, len: len.0 }
     }
 
     /// # Safety

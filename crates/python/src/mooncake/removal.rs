@@ -21,7 +21,7 @@ pub(super) fn remove(client: &Client, keys: &[Key], force: bool) -> Vec<i64> {
     let removals: Vec<Result<Removal, i64>> = match remove(keys) {
         Ok(removals) => removals.into_iter().map(Ok).collect(),
         // A key that cannot be is not there; the others still get their answer.
-        Err(_) => keys.iter().map(|key| one(key).map_err(|_| codes::of_key(key.as_ref()))).collect(),
+        Err(_) => keys.iter().map(|key| one(key).map_err(|_| codes::of_removed(key.as_ref()))).collect(),
     };
     let unanswered = removals.iter().flatten().flat_map(|removal| &removal.unanswered);
     let silent = silent(client, unanswered);

@@ -3,10 +3,10 @@
 use pyo3::prelude::*;
 use tidepool_client::{NodeName, Pin, PutOptions};
 
-/// Copies wanted; the segment to try first; whether blocks take the place of older ones; whether they stay for good; for how
+/// Copies wanted; the segments to try first; whether blocks take the place of older ones; whether they stay for good; for how
 /// many milliseconds they are evicted last; the group of each block, or none at all.
 #[derive(FromPyObject)]
-pub(super) struct Terms(u32, Option<String>, bool, bool, u32, Vec<String>);
+pub(super) struct Terms(u32, Vec<String>, bool, bool, u32, Vec<String>);
 
 impl Terms {
     /// Whether blocks take the place of older ones.
@@ -16,8 +16,8 @@ impl Terms {
 
     pub(super) fn options(self) -> PutOptions {
         let Self(replicas, prefer, _, hard, soft_millis, groups) = self;
-        // A segment that cannot be a node's name is nobody's, and so prefers nobody.
-        let prefer = prefer.filter(|name| !name.is_empty()).and_then(|name| NodeName::new(name).ok());
+        // A segment that cannot be a node's name is nobody's, and so is not preferred.
+        let prefer = prefer.into_iter().filter_map(|name| NodeName::new(name).ok()).collect();
         let pin = match (hard, soft_millis) {
             (true, _) => Pin::Hard,
             (false, 0) => Pin::None,

@@ -65,10 +65,7 @@ impl Pool {
                 inner.heap.take_from(free, bytes, align, slot)?
             }
         };
-        inner.free_slots.pop_front();
-        inner.slots_used = inner.slots_used.max(u64::from(slot) + 1);
-        inner.slots[slot as usize].run = Some(run);
-        inner.walls.insert(slot);
+        inner.occupy(slot, run);
         Some((slot, offset))
     }
 
@@ -83,6 +80,22 @@ impl Pool {
 }
 
 impl Inner {
+    /// A free slot with `bytes` of space, if nothing need be evicted for it.
+    pub(super) fn free_room(&mut self, bytes: u64, align: u64) -> Option<(u32, u64)> {
+        let slot = *self.free_slots.front()?;
+        let (run, offset) = self.heap.take(bytes, align, slot)?;
+        self.occupy(slot, run);
+        Some((slot, offset))
+    }
+
+    /// The first free slot has its space now.
+    fn occupy(&mut self, slot: u32, run: RunId) {
+        self.free_slots.pop_front();
+        self.slots_used = self.slots_used.max(u64::from(slot) + 1);
+        self.slots[slot as usize].run = Some(run);
+        self.walls.insert(slot);
+    }
+
     /// The blocks that nobody holds, coldest first. Only those that are just being looked at have to be passed over.
     fn evictable_from_coldest(&self) -> impl Iterator<Item = u32> {
         let order = std::iter::successors(self.order.coldest(), |&slot| self.order.warmer(slot));

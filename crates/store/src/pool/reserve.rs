@@ -5,6 +5,7 @@ use crate::inventory::Change;
 use crate::layout::CONTROL_BYTES;
 use crate::placed::Placed;
 use crate::protocol::{Described, State, publish, retire, stamp};
+use parking_lot::MutexGuard;
 use std::sync::Arc;
 use std::time::Duration;
 use tidepool_types::{BlockId, ClientId, CopyName, Deadline, Generation, Key, chunk_count};
@@ -63,13 +64,9 @@ impl Pool {
         deadline: Deadline,
         is_wanted: &dyn Fn() -> bool,
     ) -> Result<Reservation, NoRoom> {
-        let key_len = key.as_bytes().len() as u64;
-        let (bytes, align) = (Placed::run_bytes(len, key_len), Placed::align(len));
-        if bytes > self.capacity() {
-            return Err(NoRoom::TooLarge);
-        }
+        let (bytes, align) = self.needed(key, len)?;
         let mut inner = self.inner.lock();
-        let (slot, offset) = loop {
+        let room = loop {
             if let Some(room) = self.make_room(&mut inner, bytes, align) {
                 break room;
             }
@@ -82,6 +79,40 @@ impl Pool {
                 return Err(NoRoom::Full);
             }
         };
+        Ok(self.reserve_in(inner, room, (key, id, len), writer))
+    }
+
+    /// The same where there is space already: nothing is evicted, and nothing waited for.
+    pub fn reserve_free(
+        self: &Arc<Self>,
+        key: Key<'_>,
+        id: BlockId,
+        len: u64,
+        writer: ClientId,
+    ) -> Result<Reservation, NoRoom> {
+        let (bytes, align) = self.needed(key, len)?;
+        let mut inner = self.inner.lock();
+        let Some(room) = inner.free_room(bytes, align) else {
+            inner.stats.no_space_total += 1;
+            return Err(NoRoom::Full);
+        };
+        Ok(self.reserve_in(inner, room, (key, id, len), writer))
+    }
+
+    /// The space that a block takes, and how it is aligned.
+    fn needed(&self, key: Key<'_>, len: u64) -> Result<(u64, u64), NoRoom> {
+        let bytes = Placed::run_bytes(len, key.as_bytes().len() as u64);
+        if bytes > self.capacity() { Err(NoRoom::TooLarge) } else { Ok((bytes, Placed::align(len))) }
+    }
+
+    fn reserve_in(
+        self: &Arc<Self>,
+        mut inner: MutexGuard<'_, Inner>,
+        (slot, offset): (u32, u64),
+        (key, id, len): (Key<'_>, BlockId, u64),
+        writer: ClientId,
+    ) -> Reservation {
+        let key_len = key.as_bytes().len() as u64;
         let generation = inner.next_generation();
         let entry = &mut inner.slots[slot as usize];
         (entry.generation, entry.state) = (generation, SlotState::Reserved);
@@ -92,7 +123,7 @@ impl Pool {
         let terms = BlockTerms::default();
         let reservation = Reservation { pool: Arc::clone(self), slot, generation, described, terms };
         reservation.write_behind(reservation.placed().key_at(), key.as_bytes());
-        Ok(reservation)
+        reservation
     }
 }
 

@@ -109,6 +109,7 @@ messages! { Request, RequestKind:
     0x17 => Offer(offer: Offer),
     0x18 => Catalogs,
     0x19 => Fill(seal: Seal),
+    0x1a => Drain(millis: u32),
 }
 
 messages! { Reply, ReplyKind:

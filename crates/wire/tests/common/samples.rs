@@ -92,6 +92,7 @@ pub(crate) fn requests() -> Vec<(&'static str, Request)> {
         ("offer", Request::Offer(Offer { node: "host-2".into(), ids: vec![id(11)] })),
         ("catalogs", Request::Catalogs),
         ("fill", Request::Fill(fill)),
+        ("drain", Request::Drain(15_000)),
     ]
 }
 

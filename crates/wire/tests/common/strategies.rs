@@ -106,6 +106,7 @@ pub(crate) fn request() -> impl Strategy<Value = Request> {
         (".{0,20}", vec(id(), ITEMS)).prop_map(|(node, ids)| Request::Offer(Offer { node, ids })),
         Just(Request::Catalogs),
         seal().prop_map(Request::Fill),
+        any::<u32>().prop_map(Request::Drain),
     ]
 }
 

@@ -6,11 +6,15 @@ change. What it does not provide says so when it is imported.
 
 import importlib.abc
 import importlib.machinery
+import importlib.util
 import sys
 from collections.abc import Sequence
 from types import ModuleType
 
 from mooncake import others
+from mooncake.buffer_pool import BufferPool, RegisteredBufferPool
+
+__all__ = ["BufferPool", "RegisteredBufferPool"]
 
 __version__ = "0.3.13"
 
@@ -31,8 +35,17 @@ class _Absent(importlib.abc.MetaPathFinder):
         package, _, name = fullname.partition(".")
         if package != __name__ or not name:
             return None
+        if _is_only_asked():
+            return None
         why = _INSTEAD.get(name, "Tidepool provides mooncake.store and mooncake.async_store")
         raise ModuleNotFoundError(f"{fullname} is not part of tidepool-mooncake: {why}", name=fullname)
+
+
+def _is_only_asked() -> bool:
+    """Whether the finder was called by ``importlib.util.find_spec``, and not for ``import`` or ``python -m``."""
+    caller = sys._getframe(3)
+    is_question = caller.f_code is importlib.util.find_spec.__code__
+    return is_question and caller.f_back is not None and caller.f_back.f_globals.get("__name__") != "runpy"
 
 
 sys.meta_path.append(_Absent())

@@ -8,9 +8,16 @@ from typing import Any, Self
 from urllib.parse import parse_qs, urlsplit
 
 from mooncake.drain import DrainJobs
-from tidepool import Catalog, NodeInfo, Pool, TidepoolError
+from tidepool import Catalog, Copy, InvalidError, NodeInfo, Pool, TidepoolError
 
 _NOT_FOUND = {"success": False, "error_code": -704, "error_message": "OBJECT_NOT_FOUND"}
+_NO_EVENTS = {
+    "enabled": False,
+    "published_batches": 0,
+    "published_events": 0,
+    "dropped_events": 0,
+    "skipped_unparsed_keys": 0,
+}
 _TEXT = "text/plain; version=0.0.4"
 #: The largest request body that is read.
 _MAX_BODY = 1 << 20
@@ -29,9 +36,11 @@ class Admin:
             ("GET", "/health"): self._health,
             ("GET", "/role"): lambda *_: (200, "leader"),
             ("GET", "/ha_status"): lambda *_: (200, "serving"),
+            ("GET", "/leader"): lambda *_: (200, {"present": False, "leader_address": None, "view_version": None}),
+            ("GET", "/kv_events/status"): lambda *_: (200, _NO_EVENTS),
             ("GET", "/metrics"): lambda *_: (200, self._metrics()),
             ("GET", "/metrics/summary"): lambda *_: (200, self._summary()),
-            ("GET", "/get_all_segments"): lambda *_: (200, "".join(f"{node.name}\n" for node in self._segments())),
+            ("GET", "/get_all_segments"): lambda *_: (200, "".join(f"{name}\n" for name in self._names())),
             ("GET", "/get_segments_detail"): self._segments_detail,
             ("GET", "/get_all_keys"): lambda *_: (200, "".join(f"{_text(key)}\n" for key, _, _ in pool.list_blocks())),
             ("GET", "/query_key"): self._query_key,
@@ -61,6 +70,10 @@ class Admin:
 
     def _segments(self) -> list[NodeInfo]:
         return [node for node in self._pool.nodes() if node.state in ("alive", "suspect")]
+
+    def _names(self) -> list[str]:
+        """Segments that take new blocks."""
+        return [node.name for node in self._segments() if self._jobs.status_of(node.name)[1] == "OK"]
 
     def _health(self, query: Query, body: Any) -> Answer:
         ready = bool(self._segments())
@@ -101,10 +114,24 @@ class Admin:
         )
 
     def _segments_detail(self, query: Query, body: Any) -> Answer:
-        data = [
-            {"name": n.name, "used": n.used, "capacity": n.capacity, "endpoint": n.address} for n in self._segments()
-        ]
-        return 200, {"success": True, "data": data}
+        segments = [self._detail(node) for node in self._segments()]
+        return 200, {"total_segments": len(segments), "segments": segments}
+
+    def _detail(self, node: NodeInfo) -> dict[str, Any]:
+        return {
+            "segment_name": node.name,
+            "segment_id": node.name,
+            "client_id": node.name,
+            "base_address": "0x0",
+            "size_bytes": node.capacity,
+            "size_human": f"{node.capacity / (1 << 30):g} GiB",
+            "te_endpoint": node.address or "",
+            "protocol": "tcp",
+            "status": self._jobs.status_of(node.name)[1],
+            "allocator_used_bytes": node.used,
+            "allocator_capacity_bytes": node.capacity,
+            "allocator_usage_percent": 100 * node.used / max(node.capacity, 1),
+        }
 
     def _replicas(self, key: str) -> list[dict[str, Any]]:
         addresses = {node.name: node.address for node in self._pool.nodes()}
@@ -115,8 +142,15 @@ class Admin:
                 "protocol_": "tcp",
                 "transport_endpoint_": addresses.get(copy.node) or "",
             }
-            for copy in (self._pool.describe(key) if key else [])
+            for copy in self._copies(key)
         ]
+
+    def _copies(self, key: str) -> list[Copy]:
+        try:
+            return self._pool.describe(key) if key else []
+        except InvalidError:
+            # A key that cannot be is not there.
+            return []
 
     def _query_key(self, query: Query, body: Any) -> Answer:
         replicas = self._replicas(query.get("key", ""))
@@ -144,10 +178,13 @@ class Admin:
 
     def _segment_status(self, query: Query, body: Any) -> Answer:
         name = query.get("segment", "")
-        if any(node.name == name for node in self._segments()):
-            status = self._jobs.status_of(name)
-            return 200, {"success": True, "segment": name, **status, "error_code": 0, "error_message": ""}
-        return 404, {"success": False, "segment": name, "error_code": -101, "error_message": "SEGMENT_NOT_FOUND"}
+        if not name:
+            return 400, {"success": False, "error_code": -600, "error_message": "Missing segment query parameter"}
+        if all(node.name != name for node in self._segments()):
+            return 404, {"success": False, "error_code": -101, "error_message": "SEGMENT_NOT_FOUND"}
+        status, word = self._jobs.status_of(name)
+        answer = {"success": True, "segment": name, "status": status, "status_name": word}
+        return 200, {**answer, "error_code": 0, "error_message": ""}
 
     def _remove_all(self, query: Query, body: Any) -> Answer:
         keys = [key for key, _, _ in self._pool.list_blocks()]

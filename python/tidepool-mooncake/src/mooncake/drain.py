@@ -1,15 +1,28 @@
-"""Emptying segments: every block that only they hold moves elsewhere, and then they can be taken away."""
+"""Emptying segments: what they hold moves elsewhere, and nobody puts anything new there."""
 
 import random
 import threading
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tidepool import Pool, TidepoolError
+from mooncake.settings import log
+from tidepool import NotFoundError, Pool, TidepoolError
 
 #: Finished jobs that can still be asked about.
 _REMEMBERED = 1000
-_UNKNOWN = (404, {"success": False, "error_code": -1402, "error_message": "JOB_NOT_FOUND"})
+#: For how long a segment is told to take nothing, and how often it is told again: it forgets if this master goes away.
+_CLOSED_FOR = 15.0
+_TOLD_EVERY = 5.0
+#: How often, and how many times, a job looks whether blocks that were on their way when it began have arrived.
+_LOOK_EVERY = 0.1
+_LOOKS = 100
+
+_CREATED, _RUNNING, _SUCCEEDED, _FAILED, _CANCELED = 0, 2, 3, 4, 5
+_NAMES = {0: "CREATED", 2: "RUNNING", 3: "SUCCEEDED", 4: "FAILED", 5: "CANCELED"}
+
+Answer = tuple[int, dict[str, Any]]
 
 
 @dataclass
@@ -17,11 +30,22 @@ class _Job:
     id: str
     segments: list[str]
     targets: list[str]
-    status: str = "CREATED"
+    status: int = _CREATED
     moved: int = 0
+    moved_bytes: int = 0
     failed: int = 0
-    message: str = ""
+    active: int = 0
+    message: str = "Drain job created"
+    created: int = field(default_factory=lambda: _now())
+    updated: int = field(default_factory=lambda: _now())
     cancelled: threading.Event = field(default_factory=threading.Event)
+
+    def is_open(self) -> bool:
+        return self.status in (_CREATED, _RUNNING)
+
+    def become(self, status: int, message: str) -> None:
+        self.message, self.updated, self.active = message, _now(), 0
+        self.status = status
 
 
 class DrainJobs:
@@ -30,88 +54,175 @@ class DrainJobs:
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
         self._jobs: dict[str, _Job] = {}
+        #: Segments that take nothing new.
+        self._closed: set[str] = set()
         self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._keeper: threading.Thread | None = None
 
-    def start(self, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    def start(self, body: dict[str, Any]) -> Answer:
         segments, targets = body.get("segments"), body.get("target_segments") or []
         if not _are_names(segments) or not segments or not _are_names(targets):
-            why = "segments is a list of segment names, and so is target_segments where it is given"
-            return 400, {"success": False, "error_code": -600, "error_message": f"INVALID_PARAMS: {why}"}
+            return _refusal(400, -600, "INVALID_PARAMS: segments is a list of segment names, and so is target_segments")
+        if set(segments) & set(targets):
+            return _refusal(400, -600, "INVALID_PARAMS: a segment cannot be drained onto itself")
         known = {node.name for node in self._pool.nodes() if node.state == "alive"}
         unknown = sorted((set(segments) | set(targets)) - known)
         if unknown:
-            return 404, {"success": False, "error_code": -101, "error_message": f"SEGMENT_NOT_FOUND: {unknown}"}
+            return _refusal(404, -101, f"SEGMENT_NOT_FOUND: {unknown}")
         job = _Job(f"{random.getrandbits(63)}-{random.getrandbits(63)}", list(segments), list(targets))
         with self._lock:
+            if self._closed & (set(segments) | set(targets)):
+                return _refusal(409, -1010, "UNAVAILABLE_IN_CURRENT_STATUS")
+            self._closed |= set(segments)
             self._jobs[job.id] = job
             for old in list(self._jobs)[:-_REMEMBERED]:
                 del self._jobs[old]
+            if self._keeper is None:
+                self._keeper = threading.Thread(target=self._keep_closed, name="drained", daemon=True)
+                self._keeper.start()
         threading.Thread(target=self._run, args=(job,), name="drain", daemon=True).start()
         return 200, {"success": True, "job_id": job.id, "status": "CREATED", "error_code": 0, "error_message": ""}
 
-    def query(self, job_id: str) -> tuple[int, dict[str, Any]]:
+    def query(self, job_id: str) -> Answer:
         job = self._jobs.get(job_id)
         if job is None:
-            return _UNKNOWN
+            return _no_job(job_id)
         return 200, {
             "success": True,
             "job_id": job.id,
+            "type": 0,
+            "type_name": "DRAIN",
             "status": job.status,
+            "status_name": _NAMES[job.status],
+            "created_at_ms_epoch": job.created,
+            "last_updated_at_ms_epoch": job.updated,
             "segments": job.segments,
             "succeeded_units": job.moved,
             "failed_units": job.failed,
+            "blocked_units": 0,
+            "active_units": job.active,
+            "migrated_bytes": job.moved_bytes,
             "message": job.message,
             "error_code": 0,
             "error_message": "",
         }
 
-    def cancel(self, job_id: str) -> tuple[int, dict[str, Any]]:
+    def cancel(self, job_id: str) -> Answer:
         job = self._jobs.get(job_id)
         if job is None:
-            return _UNKNOWN
+            return _no_job(job_id)
+        if not job.is_open():
+            return _refusal(409, -1010, "UNAVAILABLE_IN_CURRENT_STATUS")
         job.cancelled.set()
         return 200, {"success": True, "job_id": job.id, "error_code": 0, "error_message": ""}
 
-    def status_of(self, segment: str) -> dict[str, Any]:
+    def status_of(self, segment: str) -> tuple[int, str]:
         """Mooncake's number and word for how a segment stands."""
-        jobs = [job for job in self._jobs.values() if segment in job.segments]
-        if any(job.status in ("CREATED", "RUNNING") for job in jobs):
-            return {"status": 2, "status_name": "DRAINING"}
-        if jobs and jobs[-1].status == "SUCCEEDED":
-            return {"status": 3, "status_name": "DRAINED"}
-        return {"status": 1, "status_name": "OK"}
+        if segment not in self._closed:
+            return 1, "OK"
+        is_draining = any(segment in job.segments and job.is_open() for job in list(self._jobs.values()))
+        return (2, "DRAINING") if is_draining else (3, "DRAINED")
 
     def close(self) -> None:
+        self._ended.set()
         for job in self._jobs.values():
             job.cancelled.set()
 
-    def _run(self, job: _Job) -> None:
-        job.status = "RUNNING"
-        try:
-            for key, _, holders in self._pool.list_blocks():
-                if job.cancelled.is_set():
-                    job.status = "CANCELLED"
-                    return
-                for segment in set(holders) & set(job.segments):
-                    self._move(job, key, segment)
-            job.status = "FAILED" if job.failed else "SUCCEEDED"
-        except TidepoolError as error:
-            job.status, job.message = "FAILED", str(error)
+    def _keep_closed(self) -> None:
+        """Tells segments that are being or have been drained, again and again, to take nothing new."""
+        while not self._ended.wait(_TOLD_EVERY):
+            alive = {node.name for node in self._pool.nodes() if node.state != "dead"}
+            with self._lock:
+                self._closed &= alive
+                closed = list(self._closed)
+            for segment in closed:
+                try:
+                    self._pool.drain(segment, _CLOSED_FOR)
+                except TidepoolError as error:
+                    log.warning("segment %s, which is drained, does not answer: %s", segment, error)
 
-    def _move(self, job: _Job, key: str | bytes, segment: str) -> None:
-        nodes = [n for n in self._pool.nodes() if n.state == "alive" and n.name not in job.segments]
-        wanted = [n for n in nodes if not job.targets or n.name in job.targets]
-        for node in sorted(wanted, key=lambda n: n.used - n.capacity):
+    def _run(self, job: _Job) -> None:
+        job.become(_RUNNING, "Drain job running")
+        try:
+            self._empty(job)
+        except TidepoolError as error:
+            job.become(_FAILED, f"Drain job failed: {error}")
+        if job.status != _SUCCEEDED:
+            self._reopen(job.segments)
+
+    def _empty(self, job: _Job) -> None:
+        """Moves block after block, until a look around finds none and none is on its way in."""
+        for _ in range(_LOOKS):
+            coming = sum(self._pool.drain(segment, _CLOSED_FOR) for segment in job.segments)
+            moved_before, found = job.moved, self._move_all(job)
+            if job.cancelled.is_set():
+                return job.become(_CANCELED, "Drain job canceled")
+            if not found and not coming:
+                return job.become(_SUCCEEDED, "Drain job finished successfully")
+            if job.moved == moved_before:
+                if not coming:
+                    break
+                job.cancelled.wait(_LOOK_EVERY)
+        return job.become(_FAILED, f"Drain job failed: {job.message}")
+
+    def _move_all(self, job: _Job) -> int:
+        """One look around; returns how many blocks were there."""
+        nodes = [n for n in self._pool.nodes() if n.state == "alive" and n.name not in self._closed]
+        by_room = sorted(nodes, key=lambda n: n.used - n.capacity)
+        targets = [n.name for n in by_room if not job.targets or n.name in job.targets]
+        job.failed, found = 0, 0
+        for key, size, holders in self._pool.list_blocks():
+            for segment in set(holders) & set(job.segments):
+                if job.cancelled.is_set():
+                    return found
+                found += 1
+                job.active = 1
+                # One that has a copy already takes no room for another.
+                wanted = sorted(targets, key=lambda name: name not in holders)
+                self._move(job, (key, size), segment, wanted)
+                job.updated = _now()
+        return found
+
+    def _move(self, job: _Job, block: tuple[str | bytes, int], segment: str, targets: Sequence[str]) -> None:
+        key, size = block
+        why = "no other segment is there"
+        for target in targets:
             try:
-                self._pool.move_to(key, node.name, source=segment)
+                self._pool.move_to(key, target, source=segment)
+            except NotFoundError:
+                return  # Removed meanwhile.
             except TidepoolError as error:
-                job.message = str(error)
+                why = str(error)
                 continue
-            job.moved += 1
+            job.moved, job.moved_bytes = job.moved + 1, job.moved_bytes + size
             return
         job.failed += 1
-        job.message = job.message or f"no other segment can take {key!r}"
+        job.message = f"{key!r} stays on {segment}: {why}"
+
+    def _reopen(self, segments: Sequence[str]) -> None:
+        with self._lock:
+            self._closed -= set(segments)
+        for segment in segments:
+            try:
+                self._pool.drain(segment, 0)
+            except TidepoolError as error:
+                log.warning("segment %s takes blocks again in %s seconds only: %s", segment, _CLOSED_FOR, error)
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def _are_names(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(name, str) for name in value)
+
+
+def _no_job(job_id: str) -> Answer:
+    if not job_id:
+        return _refusal(400, -600, "Missing or invalid job_id")
+    return _refusal(404, -1402, "JOB_NOT_FOUND")
+
+
+def _refusal(status: int, code: int, message: str) -> Answer:
+    return status, {"success": False, "error_code": code, "error_message": message}

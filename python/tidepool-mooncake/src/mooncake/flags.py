@@ -1,29 +1,61 @@
 """Command lines in the style that Mooncake's programs take: ``--name=value``, ``--name value``, one dash or two."""
 
+import importlib.metadata
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+_HELP = ("help", "h")
+_VERSION = "version"
 
 
 class FlagError(ValueError):
     """A flag that cannot be; the message names it and says what is allowed."""
 
 
-def parse(
-    arguments: Sequence[str], known: Mapping[str, str], accepted: Sequence[str]
-) -> tuple[dict[str, str], list[str]]:
-    """The values of ``known`` flags (with their defaults), and the names of those neither known nor ``accepted``."""
-    values, unknown = dict(known), []
-    rest = list(arguments)
-    while rest:
-        name, equals, value = rest.pop(0).lstrip("-").partition("=")
-        if not equals and rest and not rest[0].startswith("-"):
-            value = rest.pop(0)
-        elif not equals:
-            value = "true"
-        if name in values:
-            values[name] = value
-        elif name not in accepted:
-            unknown.append(name)
-    return values, unknown
+@dataclass
+class Command:
+    """A program: its name, what it does, and its flags, each with its default and what it means."""
+
+    name: str
+    purpose: str
+    flags: Mapping[str, tuple[str, str]]
+    #: Flags that are taken and have no effect.
+    accepted: Sequence[str] = ()
+
+    def parse(self, arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+        """The values of the flags, and the names of those that are not known."""
+        values, unknown = {name: default for name, (default, _) in self.flags.items()}, []
+        rest = list(arguments)
+        while rest:
+            word = rest.pop(0)
+            if not word.startswith("-"):
+                raise FlagError(f"{word!r} is not a flag: allowed are flags like --{next(iter(self.flags))}=value")
+            name, equals, value = word.lstrip("-").partition("=")
+            if not equals and rest and not rest[0].startswith("-"):
+                value = rest.pop(0)
+            elif not equals:
+                value = "true"
+            if name in values:
+                values[name] = value
+            elif name not in self.accepted:
+                unknown.append(name)
+        return values, unknown
+
+    def answer(self, arguments: Sequence[str]) -> str | None:
+        """What to print instead of starting: the help or the version, if that is what is asked for."""
+        names = [word.lstrip("-") for word in arguments if word.startswith("-")]
+        if _VERSION in names:
+            return f"{self.name} of tidepool-mooncake {importlib.metadata.version('tidepool-mooncake')}"
+        return self.usage() if any(name in _HELP for name in names) else None
+
+    def usage(self) -> str:
+        width = max(len(f"{name}={default}") for name, (default, _) in self.flags.items()) + 2
+        lines = [f"{self.name}: {self.purpose}", "", "Flags and their defaults:"]
+        lines += [f"  --{name + '=' + default:<{width}} {meaning}" for name, (default, meaning) in self.flags.items()]
+        lines += ["  --help, --version"]
+        if self.accepted:
+            lines += ["", f"Accepted and not needed: {', '.join(f'--{name}' for name in self.accepted)}"]
+        return "\n".join(lines)
 
 
 def number(values: Mapping[str, str], name: str, low: int, high: int) -> int:

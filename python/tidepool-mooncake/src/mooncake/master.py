@@ -10,14 +10,13 @@ from mooncake.admin import Admin
 from mooncake.settings import directory, log
 from tidepool import Catalog, Pool, TidepoolError
 
-_KNOWN = {
-    "rpc_port": "50051",
-    "rpc_address": "0.0.0.0",
-    "metrics_port": "9003",
-    #: Empty: where the master itself listens.
-    "metrics_host": "",
-    "default_kv_lease_ttl": "10000",
-    "client_ttl": "10",
+_FLAGS = {
+    "rpc_port": ("50051", "where clients and segments reach the master"),
+    "rpc_address": ("0.0.0.0", "the address to listen on"),
+    "metrics_port": ("9003", "where the admin pages are"),
+    "metrics_host": ("", "the address of the admin pages; without it that of the master"),
+    "default_kv_lease_ttl": ("10000", "milliseconds for which a block that was read is not removed"),
+    "client_ttl": ("10", "seconds of silence after which a segment counts as gone"),
 }
 #: Flags whose purpose is met in another way, or that tune what Tidepool does by itself.
 _ACCEPTED = (
@@ -38,6 +37,7 @@ _ACCEPTED = (
     "rpc_enable_tcp_no_delay",
     "cluster_id",
 )
+_COMMAND = flags.Command("mooncake_master", "a master for stores of mooncake.store", _FLAGS, _ACCEPTED)
 
 
 def main() -> int:
@@ -50,7 +50,11 @@ def main() -> int:
 
 
 def run(arguments: list[str]) -> int:
-    values, unknown = flags.parse(arguments, _KNOWN, _ACCEPTED)
+    answer = _COMMAND.answer(arguments)
+    if answer is not None:
+        print(answer)
+        return 0
+    values, unknown = _COMMAND.parse(arguments)
     for name in unknown:
         log.warning("flag --%s is not known to tidepool-mooncake: going on without it", name)
     port = flags.number(values, "rpc_port", 0, 65535)

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from mooncake.kinds import ReplicateConfig
+from mooncake.settings import check_number
 
 if TYPE_CHECKING:
     from mooncake.store import MooncakeDistributedStore
 
+_NO_SPACE = -200
 _INVALID_PARAMS = -600
 _NOT_FOUND = -704
 _EXISTS = -705
@@ -25,23 +27,35 @@ class PutSessions:
     def start(
         self, store: "MooncakeDistributedStore", keys: Sequence[str], sizes: Sequence[int], config: ReplicateConfig
     ) -> list[int]:
-        if len(keys) != len(sizes):
+        for size in sizes:
+            check_number("size", size)
+        if len(keys) != len(sizes) or not store._is_set_up():
             return [_INVALID_PARAMS] * len(keys)
+        refusal = config.refusal(len(keys))
+        if refusal:
+            return [refusal] * len(keys)
         held = store.batch_is_exist(keys)
-        if config.terms(len(keys)) is None:
-            return [_INVALID_PARAMS] * len(keys)
+        capacities = [capacity for _, capacity in store._segments()]
         each = enumerate(zip(keys, sizes, held, strict=True))
-        return [self._start(key, size, config.for_key(index), there > 0) for index, (key, size, there) in each]
+        return [
+            _EXISTS if there > 0 else self._start(key, size, config.for_key(index), capacities)
+            for index, (key, size, there) in each
+        ]
 
-    def _start(self, key: str, size: int, config: ReplicateConfig, held: bool) -> int:
-        if held:
-            return _EXISTS
-        if not key or size <= 0:
+    def _start(self, key: str, size: int, config: ReplicateConfig, capacities: Sequence[int]) -> int:
+        if not key or size == 0:
             return _INVALID_PARAMS
         with self._lock:
             if key in self._open:
-                return _EXISTS
-            self._open[key] = (bytearray(size), config)
+                return _INVALID_PARAMS
+            # What no segment could take at the end, one by one or all together, is not begun.
+            gathered = sum(len(block) for block, _ in self._open.values())
+            if size > max(capacities, default=0) or gathered + size > sum(capacities):
+                return _NO_SPACE
+            try:
+                self._open[key] = (bytearray(size), config)
+            except MemoryError:
+                return _NO_SPACE
         return 0
 
     def write(
@@ -130,7 +144,7 @@ class GetSessions:
         with self._lock:
             handle = self._open.get(key)
         if handle is None:
-            return _NOT_FOUND
+            return _INVALID_PARAMS
         if len(offsets) != len(sizes) or not store._are_registered(ptrs, sizes):
             return _INVALID_PARAMS
         length = handle.size()

@@ -1,6 +1,7 @@
 """Mooncake's settings as Tidepool's."""
 
 import logging
+import operator
 import os
 import random
 import socket
@@ -16,11 +17,30 @@ _DEFAULT_SIZE = 16 << 20
 _UNITS = {"": 1, "B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 #: Names that engines give settings in a dict, beside Mooncake's own.
 _OTHER_NAMES = {"master_server_address": "master_server_addr", "device_name": "rdma_devices"}
+_PROTOCOLS = (
+    "",
+    "tcp",
+    "rdma",
+    "ascend",
+    "barex",
+    "cxl",
+    "efa",
+    "hip",
+    "maca",
+    "nvlink",
+    "nvlink_intra",
+    "ub",
+    "ubshmem",
+)
 _warned: set[str] = set()
 
 
 class SettingError(ValueError):
     """A setting that cannot be; the message names it and says what is allowed."""
+
+
+class ProtocolError(ValueError):
+    """A protocol that Mooncake does not have either."""
 
 
 @dataclass
@@ -103,7 +123,17 @@ def size(field: str, value: Any) -> int:
     return bytes_
 
 
+def check_number(field: str, value: Any) -> int:
+    """The number, if it is one of bytes or the like; raises ``TypeError`` otherwise."""
+    number = operator.index(value) if hasattr(type(value), "__index__") else -1
+    if not 0 <= number < 1 << 64:
+        raise TypeError(f"{field} is {value!r}: allowed are whole numbers from 0 on")
+    return number
+
+
 def warn_of_protocol(protocol: str) -> None:
+    if protocol not in _PROTOCOLS:
+        raise ProtocolError(f"protocol is {protocol!r}: allowed is 'tcp', and Mooncake's others are taken for it")
     if protocol not in ("tcp", ""):
         warn_once(f"protocol {protocol!r} is not available in Tidepool yet: blocks move through shared memory and TCP")
 

@@ -13,16 +13,17 @@ from mooncake.settings import log
 from mooncake.store import MooncakeDistributedStore
 from tidepool import TidepoolError
 
-_KNOWN = {
-    "host": "localhost",
-    "global_segment_size": "4GB",
-    "master_server_address": "127.0.0.1:50051",
-    "metadata_server": "P2PHANDSHAKE",
-    "protocol": "tcp",
-    "device_names": "",
-    "port": "50052",
-    "threads": "1",
+_FLAGS = {
+    "host": ("localhost", "the name or address under which other hosts reach the segment"),
+    "global_segment_size": ("4GB", "bytes of the segment, as a number or like 32MB"),
+    "master_server_address": ("127.0.0.1:50051", "the master, or several with commas between them"),
+    "metadata_server": ("P2PHANDSHAKE", "not needed"),
+    "protocol": ("tcp", "how blocks move between hosts"),
+    "device_names": ("", "not needed"),
+    "port": ("50052", "where engines on this host ask for the masters"),
+    "threads": ("1", "not needed"),
 }
+_COMMAND = flags.Command("mooncake_client", "a segment that outlives the engines that use it", _FLAGS)
 
 
 def main() -> int:
@@ -35,7 +36,11 @@ def main() -> int:
 
 
 def run(arguments: list[str]) -> int:
-    values, unknown = flags.parse(arguments, _KNOWN, ())
+    answer = _COMMAND.answer(arguments)
+    if answer is not None:
+        print(answer)
+        return 0
+    values, unknown = _COMMAND.parse(arguments)
     for name in unknown:
         log.warning("flag --%s is not known to tidepool-mooncake: going on without it", name)
     stopped = threading.Event()

@@ -10,46 +10,61 @@ from concurrent.futures import ThreadPoolExecutor
 from mooncake.kinds import QueryTaskResponse, TaskStatus, TaskType
 
 _NOT_FOUND = -1400
-#: Finished tasks that can still be asked about.
-_REMEMBERED = 10_000
+_TOO_MANY = -1401
+#: Tasks that can be asked about: past them, the oldest that have finished are forgotten, and no more are begun.
+_REMEMBERED = 1000
+_ENDED = (TaskStatus.SUCCESS, TaskStatus.FAILED)
+
+Answer = tuple[tuple[int, int], int]
 
 
 class Tasks:
-    """Tasks of one store."""
+    """Tasks of this process: what one of its stores has begun, all of them can ask about."""
 
     def __init__(self) -> None:
         self._threads: ThreadPoolExecutor | None = None
         self._tasks: OrderedDict[tuple[int, int], QueryTaskResponse] = OrderedDict()
         self._lock = threading.Lock()
 
-    def start(self, kind: TaskType, steps: Sequence[Callable[[], int]]) -> tuple[int, int]:
+    def start(self, kind: TaskType, steps: Sequence[Callable[[], int]]) -> Answer:
         """Runs the steps one after the other, until one returns a code other than zero."""
         task_id = (random.getrandbits(63), random.getrandbits(63))
         now = _now()
         task = QueryTaskResponse(task_id, kind, TaskStatus.PENDING, now, now)
         with self._lock:
+            if len(self._tasks) >= _REMEMBERED and not self._forget_one():
+                return (0, 0), _TOO_MANY
             self._threads = self._threads or ThreadPoolExecutor(2, thread_name_prefix="mooncake-task")
             self._tasks[task_id] = task
-            while len(self._tasks) > _REMEMBERED:
-                self._tasks.popitem(last=False)
-        self._threads.submit(self._run, task, steps)
-        return task_id
+        self._threads.submit(_run, task, steps)
+        return task_id, 0
 
-    def query(self, task_id: tuple[int, int]) -> tuple[QueryTaskResponse | None, int]:
+    def query(self, task_id: Sequence[int]) -> tuple[QueryTaskResponse | None, int]:
+        if not isinstance(task_id, list | tuple) or len(task_id) != 2:
+            raise TypeError(f"a task's id is two numbers, not {task_id!r}")
         with self._lock:
             task = self._tasks.get((task_id[0], task_id[1]))
         return (task, 0) if task else (None, _NOT_FOUND)
 
-    def _run(self, task: QueryTaskResponse, steps: Sequence[Callable[[], int]]) -> None:
-        task.status = TaskStatus.PROCESSING
-        try:
-            code = next((code for code in (step() for step in steps) if code), 0)
-            task.message = "Task completed successfully" if not code else f"failed with code {code}"
-        except Exception as error:
-            code, task.message = -1, str(error)
-        task.last_updated_at_ms_epoch = _now()
-        task.status = TaskStatus.FAILED if code else TaskStatus.SUCCESS
+    def _forget_one(self) -> bool:
+        ended = next((task_id for task_id, task in self._tasks.items() if task.status in _ENDED), None)
+        return ended is not None and bool(self._tasks.pop(ended))
+
+
+def _run(task: QueryTaskResponse, steps: Sequence[Callable[[], int]]) -> None:
+    task.status = TaskStatus.PROCESSING
+    try:
+        code = next((code for code in (step() for step in steps) if code), 0)
+        task.message = "Task completed successfully" if not code else f"failed with code {code}"
+    except Exception as error:
+        code, task.message = -1, str(error)
+    task.last_updated_at_ms_epoch = _now()
+    task.status = TaskStatus.FAILED if code else TaskStatus.SUCCESS
 
 
 def _now() -> int:
     return time.time_ns() // 1_000_000
+
+
+#: The tasks of this process.
+TASKS = Tasks()

@@ -55,6 +55,7 @@ class AsyncPool:
 
     copy_to = _coroutine(Pool.copy_to)
     describe = _coroutine(Pool.describe)
+    drain = _coroutine(Pool.drain)
     exists = _coroutine(Pool.exists)
     exists_many = _coroutine(Pool.exists_many)
     get = _coroutine(Pool.get)

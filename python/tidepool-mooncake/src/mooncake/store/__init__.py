@@ -16,6 +16,14 @@ from typing import Any
 from tidepool._native import BufferHandle, MooncakeStore
 
 from mooncake import others
+from mooncake.absent import (
+    EngramStore,
+    EngramStoreConfig,
+    MooncakeDistributedNoFRegister,
+    absent_call,
+    no_tensors,
+)
+from mooncake.buffer_pool import BufferLease, BufferPool, RegisteredBufferLease, RegisteredBufferPool
 from mooncake.kinds import (
     Descriptor,
     DiskDescriptor,
@@ -32,18 +40,14 @@ from mooncake.kinds import (
     TaskType,
     TensorParallelism,
 )
-from mooncake.memory import (
-    BufferLease,
-    BufferPool,
-    HostMemory,
-    MooncakeHostMemAllocator,
-    RegisteredBufferLease,
-    RegisteredBufferPool,
-)
+from mooncake.memory import HostMemory, MooncakeHostMemAllocator
+from mooncake.ranges import RangeReads
 from mooncake.sessions import GetSessions, PutSessions
 from mooncake.settings import (
+    ProtocolError,
     SettingError,
     Settings,
+    check_number,
     directory,
     log,
     smallest_block,
@@ -51,7 +55,7 @@ from mooncake.settings import (
     warn_of_protocol,
     with_known_names,
 )
-from mooncake.tasks import Tasks
+from mooncake.tasks import TASKS
 from tidepool import InvalidError, TidepoolError
 
 __all__ = [
@@ -86,7 +90,6 @@ __all__ = [
 
 _INTERNAL = -1
 _INVALID_PARAMS = -600
-_SEGMENT_NOT_FOUND = -101
 _NOT_FOUND = -704
 #: How long set-up waits for a master.
 _WAIT = 5.0
@@ -122,7 +125,6 @@ class MooncakeDistributedStore(MooncakeStore):
         self._memory = HostMemory()
         self._put_sessions = PutSessions()
         self._get_sessions = GetSessions()
-        self._tasks = Tasks()
 
     # Lifecycle
 
@@ -130,6 +132,9 @@ class MooncakeDistributedStore(MooncakeStore):
         """Connects to a master and mounts a segment: Mooncake's arguments in order or by name, or one dict."""
         try:
             return self._set_up(Settings.of(_setup_arguments(arguments, settings)))
+        except ProtocolError as error:
+            log.error("setup: %s", error)
+            return _INTERNAL
         except (SettingError, TidepoolError, OSError) as error:
             log.error("setup: %s", error)
             return _INVALID_PARAMS if isinstance(error, SettingError) else _INTERNAL
@@ -195,18 +200,21 @@ class MooncakeDistributedStore(MooncakeStore):
     def allocate_and_mount_segment(self, size: int, protocol: str = "tcp", location: str = "") -> dict[str, Any]:
         """Brings a further segment of ``size`` bytes to the pool."""
         answer = self._mount_in(directory(), size, protocol)
-        return {**answer, "allocated_size": size} if answer["ret"] == 0 else answer
+        return {**answer, "allocated_size": size if answer["ret"] == 0 else 0}
 
     def mount_segment(
         self, path: str, size: int, offset: int = 0, protocol: str = "tcp", location: str = ""
     ) -> dict[str, Any]:
-        """The same with its memory beside ``path``, which itself stays as it is."""
+        """The same with its memory beside the file ``path``, which itself stays as it is."""
+        if not os.path.isfile(path):
+            log.error("mount_segment: there is no file %s", path)
+            return {"ret": _INTERNAL, "segment_ids": []}
         return self._mount_in(os.path.dirname(os.path.abspath(path)), size, protocol)
 
     def unmount_segment(self, segment_ids: list[str], grace_period_seconds: int = 0) -> int:
         """Ends segments that were mounted by this store, and their blocks."""
         found = [self._unmount(name) for name in segment_ids]
-        return 0 if all(found) else _SEGMENT_NOT_FOUND
+        return 0 if all(found) else _INTERNAL
 
     unmount_and_free_segment = unmount_segment
 
@@ -217,8 +225,11 @@ class MooncakeDistributedStore(MooncakeStore):
     def _mount_in(self, path: str, size: int, protocol: str) -> dict[str, Any]:
         warn_of_protocol(protocol)
         failed = {"ret": _INTERNAL, "segment_ids": []}
-        if not self._is_set_up() or size <= 0:
+        check_number("size", size)
+        if not self._is_set_up():
             return {**failed, "ret": _INVALID_PARAMS}
+        if size == 0:
+            return failed
         host = self._hostname.rpartition(":")[0]
         settings = Settings(host=host, port=None, masters=[], segment_bytes=size)
         for port in settings.ports():
@@ -264,8 +275,13 @@ class MooncakeDistributedStore(MooncakeStore):
     def _put_bytes(
         self, keys: Sequence[str], values: Sequence[Any], config: ReplicateConfig, upsert: bool = False
     ) -> list[int]:
-        terms = config.terms(len(keys), upsert)
-        return [_INVALID_PARAMS] * len(keys) if terms is None else self._put(keys, values, terms)
+        refusal = _refusal(config, keys)
+        if refusal:
+            return [refusal] * len(keys)
+        try:
+            return self._put(keys, values, config.terms(upsert))
+        except TypeError:
+            return self._put(keys, [_in_one_piece(value) for value in values], config.terms(upsert))
 
     # Zero-copy
 
@@ -288,10 +304,10 @@ class MooncakeDistributedStore(MooncakeStore):
     def _put_pieces(
         self, keys: Sequence[str], buffer_ptrs: Addresses, sizes: Sequence[int], config: ReplicateConfig, upsert: bool
     ) -> list[int]:
-        terms = config.terms(len(keys), upsert)
-        if terms is None:
-            return [_INVALID_PARAMS] * len(keys)
-        return self._put_from_one(keys, buffer_ptrs, sizes, terms)
+        refusal = _refusal(config, keys)
+        if refusal:
+            return [refusal] * len(keys)
+        return self._put_from_one(keys, buffer_ptrs, sizes, config.terms(upsert))
 
     def put_from_with_metadata(
         self,
@@ -313,10 +329,10 @@ class MooncakeDistributedStore(MooncakeStore):
         all_sizes: Sequence[Sequence[int]],
         config: ReplicateConfig = _DEFAULT,
     ) -> list[int]:
-        terms = config.terms(len(keys))
-        if terms is None:
-            return [_INVALID_PARAMS] * len(keys)
-        return self._put_from(keys, all_buffer_ptrs, all_sizes, terms)
+        refusal = _refusal(config, keys)
+        if refusal:
+            return [refusal] * len(keys)
+        return self._put_from(keys, all_buffer_ptrs, all_sizes, config.terms())
 
     def get_into_ranges(
         self,
@@ -327,16 +343,8 @@ class MooncakeDistributedStore(MooncakeStore):
         all_sizes: Sequence[Sequence[Sequence[int]]],
     ) -> list[list[list[int]]]:
         """Fragments of blocks into places in buffers; the answer has the shape of ``all_sizes``."""
-        ranges = [
-            (key, buffer + to, start, size)
-            for buffer, keys, *offsets in zip(
-                buffer_ptrs, all_keys, all_dst_offsets, all_src_offsets, all_sizes, strict=True
-            )
-            for key, *fragments in zip(keys, *offsets, strict=True)
-            for to, start, size in zip(*fragments, strict=True)
-        ]
-        codes = iter(self._get_ranges(ranges))
-        return [[[next(codes) for _ in sizes] for sizes in of_buffer] for of_buffer in all_sizes]
+        reads = RangeReads(buffer_ptrs, all_keys, all_dst_offsets, all_src_offsets, all_sizes)
+        return reads.answers(self._get_ranges(reads.ranges))
 
     # Removal
 
@@ -372,20 +380,33 @@ class MooncakeDistributedStore(MooncakeStore):
 
     def create_copy_task(self, key: str, targets: Sequence[str]) -> tuple[tuple[int, int], int]:
         """Has segments copy a block, in the background: ask :meth:`query_task` how it stands."""
-        if not self.is_exist(key):
-            return (0, 0), _NOT_FOUND
-        copies = [functools.partial(self._copy, key, target) for target in targets]
-        return self._tasks.start(TaskType.REPLICA_COPY, copies), 0
+        if not isinstance(targets, list | tuple):
+            raise TypeError(f"targets is a list of segments, not {targets!r}")
+        refusal = self._task_refusal(key, targets)
+        if refusal:
+            return (0, 0), refusal
+        return TASKS.start(TaskType.REPLICA_COPY, [functools.partial(self._copy, key, target) for target in targets])
 
     def create_move_task(self, key: str, source: str, target: str) -> tuple[tuple[int, int], int]:
         """Has ``target`` take a block over from ``source``."""
-        if source not in (copy.segment for copy in self.get_replica_desc(key)):
-            return (0, 0), _NOT_FOUND
-        move = functools.partial(self._copy, key, target, source)
-        return self._tasks.start(TaskType.REPLICA_MOVE, [move]), 0
+        refusal = self._task_refusal(key, [target], source)
+        if refusal:
+            return (0, 0), refusal
+        return TASKS.start(TaskType.REPLICA_MOVE, [functools.partial(self._copy, key, target, source)])
+
+    def _task_refusal(self, key: str, targets: Sequence[str], source: str | None = None) -> int:
+        """Why a task cannot be; zero if it can. Finding out is no use of the block: nothing is leased."""
+        if not self._is_set_up():
+            return _INVALID_PARAMS
+        holders = self._holders(key)
+        if not holders:
+            return _NOT_FOUND
+        known = {name for name, _ in self._segments()}
+        is_source_wrong = source is not None and (source not in holders or source in targets)
+        return _INVALID_PARAMS if not targets or not known.issuperset(targets) or is_source_wrong else 0
 
     def query_task(self, task_id: tuple[int, int]) -> tuple[QueryTaskResponse | None, int]:
-        return self._tasks.query(task_id)
+        return TASKS.query(task_id)
 
     def get_offload_rpc_read_count(self) -> int:
         """Reads from disks of other hosts; there are none."""
@@ -434,11 +455,7 @@ class MooncakeDistributedStore(MooncakeStore):
         return self._memory.alloc(size)
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        if "tensor" in name and not name.startswith("_"):
-            raise NotImplementedError(
-                f"{name}: tidepool-mooncake has no tensor calls yet; store the tensor's bytes instead"
-            )
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        raise absent_call(self, name)
 
 
 def bind_to_numa_node(node: int) -> None:
@@ -459,37 +476,15 @@ def _address_of(function: str) -> int:
     return ctypes.cast(getattr(ctypes.CDLL(None), function), ctypes.c_void_p).value or 0
 
 
-class _Unsupported:
-    """A class of Mooncake's that says what is missing when it is used."""
-
-    _why = ""
-
-    def __init__(self, *arguments: Any, **settings: Any) -> None:
-        raise NotImplementedError(f"{type(self).__name__} is not part of tidepool-mooncake: {self._why}")
-
-
-class MooncakeDistributedNoFRegister(_Unsupported):
-    _why = "there are no NVMe-over-fabric segments; blocks are in memory"
-
-
-class EngramStore(_Unsupported):
-    _why = "embedding tables are not stored; put their rows as blocks instead"
-
-
-class EngramStoreConfig(_Unsupported):
-    _why = EngramStore._why
-
-
-def _no_tensors(*arguments: Any, **settings: Any) -> Any:
-    raise NotImplementedError("tidepool-mooncake has no tensor calls yet; store the tensor's bytes instead")
-
-
-_serialize_tensor = _deserialize_tensor = _tensor_metadata_size = _no_tensors
+_serialize_tensor = _deserialize_tensor = _tensor_metadata_size = no_tensors
 
 
 def _setup_arguments(arguments: Sequence[Any], settings: dict[str, Any]) -> dict[str, Any]:
     if len(arguments) == 1 and isinstance(arguments[0], dict):
-        return {"local_hostname": "localhost", **with_known_names(arguments[0] | settings, _SETUP)}
+        named = with_known_names(arguments[0] | settings, _SETUP)
+        if not named.get("master_server_addr"):
+            raise SettingError("master_server_addr is missing: allowed are masters as host:port")
+        return {"local_hostname": "localhost", **named}
     unknown = set(settings) - set(_SETUP)
     given = dict(zip(_SETUP, arguments, strict=False)) | settings
     missing = [name for name in _SETUP[:_NEEDED] if name not in given]
@@ -497,7 +492,29 @@ def _setup_arguments(arguments: Sequence[Any], settings: dict[str, Any]) -> dict
         # A caller that tries newer arguments first expects this one to be refused like so.
         what = f"missing {missing}" if missing else f"unknown {sorted(unknown)}" if unknown else "too many"
         raise TypeError(f"setup(): incompatible function arguments: {what}")
+    for name in ("local_hostname", "metadata_server", "protocol", "rdma_devices", "master_server_addr"):
+        if not isinstance(given[name], str):
+            raise TypeError(f"setup(): incompatible function arguments: {name} is a str, not {given[name]!r}")
+    for name in ("global_segment_size", "local_buffer_size"):
+        if not isinstance(given[name], str):
+            check_number(name, given[name])
     return given
+
+
+def _refusal(config: ReplicateConfig, keys: Sequence[str]) -> int:
+    """Why blocks cannot be stored as ``config`` has it; zero if they can."""
+    if not isinstance(config, ReplicateConfig):
+        raise TypeError(f"config is a ReplicateConfig, not {config!r}")
+    return config.refusal(len(keys))
+
+
+def _in_one_piece(value: Any) -> Any:
+    """The bytes of a buffer that has gaps; anything else as it is."""
+    try:
+        view = memoryview(value)
+    except TypeError:
+        return value
+    return value if view.c_contiguous else view.tobytes()
 
 
 def _first_failure(codes: Sequence[int]) -> int:

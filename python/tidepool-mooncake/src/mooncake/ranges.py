@@ -1,0 +1,62 @@
+"""Reads of fragments of blocks into places in buffers."""
+
+from collections.abc import Sequence
+
+_INVALID_PARAMS = -600
+
+Offsets = Sequence[Sequence[Sequence[int]]]
+
+
+class RangeReads:
+    """Many of them, with one answer each in the shape that they were asked in."""
+
+    def __init__(
+        self,
+        buffer_ptrs: Sequence[int],
+        all_keys: Sequence[Sequence[str]],
+        all_dst_offsets: Offsets,
+        all_src_offsets: Offsets,
+        all_sizes: Offsets,
+    ) -> None:
+        #: Key, where to, where from, how many bytes.
+        self.ranges: list[tuple[str, int, int, int]] = []
+        self._answers: list[list[list[int]]] = []
+        #: Where the answer to each of the ranges goes.
+        self._places: list[tuple[list[int], int]] = []
+        if not len(buffer_ptrs) == len(all_keys) == len(all_dst_offsets) == len(all_src_offsets) == len(all_sizes):
+            self._answers = [[[_INVALID_PARAMS]] for _ in buffer_ptrs]
+            return
+        parts = zip(buffer_ptrs, all_keys, all_dst_offsets, all_src_offsets, all_sizes, strict=True)
+        self._answers = [self._into_buffer(*part) for part in parts]
+
+    def answers(self, codes: Sequence[int]) -> list[list[list[int]]]:
+        """What to say, once there is a code for each of the ranges."""
+        for (answer, index), code in zip(self._places, codes, strict=True):
+            answer[index] = code
+        return self._answers
+
+    def _into_buffer(
+        self,
+        buffer: int,
+        keys: Sequence[str],
+        dst_offsets: Sequence[Sequence[int]],
+        src_offsets: Sequence[Sequence[int]],
+        sizes: Sequence[Sequence[int]],
+    ) -> list[list[int]]:
+        if not len(keys) == len(dst_offsets) == len(src_offsets) == len(sizes):
+            return [[_INVALID_PARAMS] for _ in keys]
+        parts = zip(keys, dst_offsets, src_offsets, sizes, strict=True)
+        return [self._of_block(buffer, *part) for part in parts]
+
+    def _of_block(
+        self, buffer: int, key: str, dst_offsets: Sequence[int], src_offsets: Sequence[int], sizes: Sequence[int]
+    ) -> list[int]:
+        if not len(dst_offsets) == len(src_offsets) == len(sizes):
+            return [_INVALID_PARAMS] * len(dst_offsets)
+        answer = [0] * len(sizes)
+        for index, (to, start, size) in enumerate(zip(dst_offsets, src_offsets, sizes, strict=True)):
+            # What has no bytes is read by doing nothing.
+            if size:
+                self.ranges.append((key, buffer + to, start, size))
+                self._places.append((answer, index))
+        return answer
