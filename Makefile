@@ -9,11 +9,12 @@ DENY_VERSION := 0.20.2
 BIN_DIR := $(or $(CARGO_TARGET_DIR),target)
 
 .DEFAULT_GOAL := help
-.PHONY: help test fetch format lint docs deny tests python run bench bench-peers release wheel
+.PHONY: help test fetch format lint docs deny tests python run demo bench bench-peers release wheel
 
 help:
 	@echo 'make test   everything CI checks: format, lints, docs, licences, all tests'
 	@echo 'make run    build, then run a small pool on this host (Ctrl-C ends it)'
+	@echo 'make demo   what a pool does for coding agents, in a minute; page in target/demo.html'
 	@echo 'make wheel  build the Python wheels into dist/'
 	@echo 'make bench  build, then measure against memcpy and raw sockets; JSON in target/bench.json'
 	@echo 'make bench-peers  the same Python script on Tidepool and on Mooncake; JSON in target/peers.json'
@@ -68,6 +69,7 @@ tests:
 		echo '== tests: cargo test'; \
 		$(CARGO) test --frozen --workspace; \
 	fi
+	@[ -n "$$TIDEPOOL_TRACES" ] || echo '== tests: SKIPPED: figures of public traces; set TIDEPOOL_TRACES to a folder that has them'
 
 python:
 	@echo '== python: wheels, lints, types, tests'
@@ -85,6 +87,11 @@ release:
 
 run: release
 	@$(BIN_DIR)/release/tidepool up
+
+# Starts a pool for itself, and takes it away again.
+demo: release
+	@mkdir -p target
+	@$(BIN_DIR)/release/tidepool demo --html target/demo.html
 
 bench: release
 	@mkdir -p target

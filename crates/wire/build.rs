@@ -6,7 +6,8 @@ use std::path::Path;
 const SCHEMA: &str = "tidepool/v1/catalog.proto";
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../proto");
+    // Asked for when this runs, not when it was built: build directories move with their checkouts.
+    let root = Path::new(&std::env::var("CARGO_MANIFEST_DIR")?).join("../../proto");
     println!("cargo:rerun-if-changed={}", root.join(SCHEMA).display());
     let descriptors = protox::compile([SCHEMA], [root])?;
     // `bytes` fields become reference-counted buffers: packed ids are not copied out of the message they came in.

@@ -5,6 +5,7 @@ import doctest
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import tidepool
 from tidepool import AsyncPool
@@ -29,11 +30,17 @@ def test_coroutines_run_at_the_same_time(catalog: tidepool.Catalog, nodes: list[
 def test_the_examples_in_the_docstrings_run(
     catalog: tidepool.Catalog, nodes: list[tidepool.Node], scratch: Path
 ) -> None:
-    run = 0
-    for subject in (tidepool.Pool, tidepool.View, tidepool.AsyncPool):
+    run, without = 0, []
+    for subject in (tidepool.Pool, tidepool.View, tidepool.AsyncPool, tidepool.Node, tidepool.Catalog):
         for example in doctest.DocTestFinder(recurse=True).find(subject, globs={}):
             with tidepool.Pool.connect([catalog.address], dir=scratch) as pool:
-                names = {"tidepool": tidepool, "asyncio": asyncio, "pool": pool, "catalog": catalog, "scratch": scratch}
+                names: dict[str, Any] = {
+                    "tidepool": tidepool,
+                    "asyncio": asyncio,
+                    "pool": pool,
+                    "catalog": catalog,
+                    "scratch": scratch,
+                }
                 example.globs = names
                 result = doctest.DocTestRunner().run(example)
                 pool.remove_all()
@@ -42,7 +49,10 @@ def test_the_examples_in_the_docstrings_run(
                     names["catalog"].close()
             assert result.failed == 0, example.name
             run += result.attempted
+            without += [] if result.attempted else [example.name]
     assert run > 10
+    shown = {f"Pool.{name}" for name in ("connect", "put", "put_many", "get", "get_many", "view", "exists", "remove")}
+    assert not (shown | {"Pool", "View", "AsyncPool", "Node", "Catalog"}) & set(without)
 
 
 def test_the_command_comes_with_the_package(

@@ -91,3 +91,52 @@ def test_a_forked_child_that_only_ends_does_not_hang(pool: Pool) -> None:
     child.start()
     child.join(20)
     assert child.exitcode == 0
+
+
+def test_a_bad_key_among_many_is_named(pool: Pool) -> None:
+    long = "k" * 1025
+    for call in (
+        lambda: pool.exists_many(["good", long]),
+        lambda: pool.match_prefix([["good"], ["good", long]]),
+        lambda: pool.remove_many(["good", long]),
+    ):
+        with pytest.raises(tidepool.InvalidError) as caught:
+            call()
+        assert caught.value.key == long
+    with pytest.raises(tidepool.InvalidError, match="lone surrogate"):
+        pool.get("\udc80")
+
+
+def test_buffers_of_one_block_that_overlap_are_refused(pool: Pool) -> None:
+    pool.put("block", b"12345")
+    buffer = memoryview(bytearray(8))
+    with pytest.raises(tidepool.InvalidError, match="overlap"):
+        pool.get_into("block", [buffer[:4], buffer[3:]])
+
+
+def test_a_range_ends_inside_its_block_whichever_end_is_given(pool: Pool) -> None:
+    pool.put("block", b"12345")
+    assert pool.get("block", start=3) == b"45"
+    assert pool.get("block", start=5) == b""
+    assert pool.get("block", stop=2) == b"12"
+    for start, stop in ((6, None), (None, 100), (1 << 63, None)):
+        with pytest.raises(tidepool.InvalidError, match="in a block of 5 bytes") as caught:
+            pool.get("block", start=start, stop=stop)
+        assert caught.value.key == "block"
+
+
+def test_no_replica_at_all_cannot_be_asked_for(pool: Pool) -> None:
+    with pytest.raises(tidepool.InvalidError, match="replicas is 0: allowed is 1 or more"):
+        pool.put("block", b"1", replicas=0)
+    with pytest.raises(tidepool.InvalidError, match="replicas is 0"):
+        pool.put_many({"block": b"1"}, replicas=0)
+
+
+def test_nodes_of_which_no_catalog_tells_are_in_no_state(scratch: Path) -> None:
+    catalog = tidepool.Catalog("127.0.0.1:0")
+    node = tidepool.Node("forgotten", 16 << 20, [catalog.address], dir=scratch)
+    with Pool.connect([catalog.address], dir=scratch, local=False) as pool:
+        assert [(n.name, n.state) for n in pool.nodes()] == [("forgotten", "alive")]
+        node.close()
+        catalog.close()
+        assert [n.state for n in pool.nodes(deadline=1.0)] == [None]

@@ -282,12 +282,3 @@ def test_a_segment_takes_blocks_again_when_its_master_is_gone_for_a_while(master
         assert [copy.segment for copy in one.get_replica_desc("open")] == [one.get_hostname()]
     one.close()
     two.close()
-
-
-def test_the_real_package_beside_ours_is_announced(tmp_path: Path) -> None:
-    info = tmp_path / "mooncake_transfer_engine-0.3.13.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mooncake-transfer-engine\nVersion: 0.3.13\n")
-    line = [sys.executable, "-c", f"import sys; sys.path.append({str(tmp_path)!r}); import mooncake.store"]
-    answer = subprocess.run(line, capture_output=True, text=True, check=True)
-    assert "mooncake-transfer-engine 0.3.13 is installed beside tidepool-mooncake" in answer.stderr

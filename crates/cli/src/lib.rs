@@ -17,6 +17,7 @@ pub mod expose;
 pub mod keys;
 pub mod logs;
 pub mod output;
+mod page;
 pub mod progress;
 pub mod random;
 

@@ -124,9 +124,9 @@ fn local_place(table: &Table, id: &BlockId) -> Option<u16> {
 
 /// Leases what was found on this host, each block where it was found.
 fn lease_found(table: &Table, ids: &[BlockId], places: &[Option<u16>], lease: Duration) {
-    for (place, memory) in table.locals.iter().enumerate().filter_map(|(place, peer)| Some((place, peer.memory()?))) {
+    for (place, peer) in table.locals.iter().enumerate() {
         let here = ids.iter().zip(places).filter(|(_, found)| **found == Some(place as u16)).map(|(id, _)| *id);
-        memory.lease(here, lease);
+        peer.lease(&here.collect::<Vec<_>>(), lease);
     }
 }
 

@@ -23,7 +23,7 @@ pub struct PoolNode {
     pub data_address: Option<String>,
     /// Its Unix socket on its own host.
     pub socket: Option<PathBuf>,
-    /// What the catalogs think of it; `None` when they do not know it.
+    /// What the catalogs think of it; `None` when they do not know it, or when none of them answers.
     pub state: Option<NodeState>,
     /// Bytes that it has for blocks; zero when the catalogs do not know it.
     pub capacity_bytes: u64,
@@ -77,14 +77,19 @@ impl PoolNode {
 }
 
 impl Client {
-    /// The nodes that the catalogs know, asked now, and those on this host that they do not know.
+    /// The nodes that the catalogs know, asked now, and those on this host that they do not know. When no catalog answers,
+    /// those that were known last.
     #[must_use]
     pub fn members(&self) -> Vec<PoolNode> {
         let core = self.core();
-        core.refresh_members(for_catalogs(self.deadline()));
+        let answered = core.refresh_members(for_catalogs(self.deadline()));
         let table = core.peers.table();
         let is_mapped = |key: &NodeKey| table.locals.iter().any(|peer| peer.key == *key);
-        let announced = |member: &Member| PoolNode::announced(member, is_mapped(&NodeKey::of(&member.node)));
+        let announced = |member: &Member| {
+            let node = PoolNode::announced(member, is_mapped(&NodeKey::of(&member.node)));
+            // What the catalogs said a while ago says nothing about now.
+            PoolNode { state: node.state.filter(|_| answered), ..node }
+        };
         let mut nodes: Vec<PoolNode> = table.members.iter().map(announced).collect();
         let others = table.locals.iter().filter(|peer| table.member(&peer.key).is_none());
         nodes.extend(others.map(|peer| PoolNode::unannounced(peer)));

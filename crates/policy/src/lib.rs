@@ -1,26 +1,30 @@
 //! Decisions as pure functions of state, time and a random source that are passed in.
 //!
-//! No clock, no I/O, no threads: the servers and the simulator call the same code. [`Lru`] orders blocks for eviction;
-//! [`placement`] chooses the nodes that a new block goes to, and [`replica`] the copy that a reader starts with; [`Leases`] says
-//! which blocks were read too lately to be removed, [`SoftPins`] and [`Groups`] which are evicted last, or together.
+//! No clock, no I/O, no threads: the servers and the simulator call the same code. [`eviction`] says which blocks go when
+//! room is needed, and [`SoftPins`] and [`Groups`] which of them last, or together; [`placement`] chooses the nodes that a new
+//! block goes to, and [`replica`] the copy that a reader starts with; [`Leases`] says which blocks were read too lately to be
+//! removed.
 //!
 //! ```
-//! let mut order = tidepool_policy::Lru::new(3);
-//! order.insert(0);
-//! order.insert(1);
-//! order.touch(0);
-//! assert_eq!(order.coldest(), Some(1));
+//! use tidepool_policy::eviction::{Policy, Tag, Use};
+//!
+//! let (mut order, now) = (Policy::Lru.build(), Use::default());
+//! order.insert(0, Tag(100), &now);
+//! order.insert(1, Tag(101), &now);
+//! order.touch(0, &now);
+//! assert_eq!(order.victim(now.at), Some(1));
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod eviction;
 mod groups;
 mod leases;
-mod lru;
 mod pins;
 pub mod placement;
 pub mod replica;
+mod slots;
 
 pub use groups::Groups;
 pub use leases::Leases;
-pub use lru::Lru;
 pub use pins::SoftPins;
+pub use slots::SlotList;

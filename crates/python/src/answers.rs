@@ -121,7 +121,7 @@ pub(crate) struct NodeInfo {
     name: String,
     /// Where it serves other hosts, `host:port`; None when it is known from its socket only.
     address: Option<String>,
-    /// What the catalogs think of it: "alive", "suspect" or "dead"; None when they do not know it.
+    /// What the catalogs think of it: "alive", "suspect" or "dead"; None when they do not know it, or do not answer.
     state: Option<&'static str>,
     /// Bytes that it has for blocks.
     capacity: u64,

@@ -4,7 +4,7 @@
 use crate::errors::{raise, wrong_type};
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyTuple};
+use pyo3::types::{PyList, PySequence, PyString, PyTuple};
 use std::ffi::c_int;
 use tidepool_client::{Buffers, Parts};
 
@@ -133,9 +133,14 @@ impl Target {
     }
 }
 
+/// The buffers in a list, a tuple or another sequence; `None` for what is a buffer itself, or neither.
 fn items<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Vec<Bound<'py, PyAny>>>> {
-    if object.is_instance_of::<PyList>() || object.is_instance_of::<PyTuple>() {
-        return object.extract().map(Some);
+    let is_listed = || object.is_instance_of::<PyList>() || object.is_instance_of::<PyTuple>();
+    // SAFETY: the interpreter is attached and the object is alive.
+    let is_buffer = || unsafe { ffi::PyObject_CheckBuffer(object.as_ptr()) } == 1;
+    let is_sequence = || object.cast::<PySequence>().is_ok() && !object.is_instance_of::<PyString>();
+    if is_listed() || (!is_buffer() && is_sequence()) {
+        return object.try_iter()?.collect::<PyResult<_>>().map(Some);
     }
     Ok(None)
 }

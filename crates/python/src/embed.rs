@@ -1,20 +1,31 @@
 //! Nodes and catalogs that run inside the interpreter's process: an engine that brings its own memory, tests, notebooks.
 
 use crate::errors::{self, raise};
+use crate::exit::{AtExit, close_at_exit};
 use crate::fork::Local;
+use crate::signals::interruptible;
 use pyo3::prelude::*;
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tidepool_types::{ByteSize, Metric, NodeName};
 
 /// Something that runs until it is closed.
-struct Running<T>(Mutex<Option<Local<T>>>);
+struct Running<T>(Arc<Mutex<Option<Local<T>>>>);
 
-impl<T: Send> Running<T> {
+impl<T: Send> AtExit for Mutex<Option<Local<T>>> {
+    fn close(&self) {
+        let running = self.try_lock().ok().and_then(|mut running| running.take());
+        drop(running);
+    }
+}
+
+impl<T: Send + 'static> Running<T> {
     fn new(value: T) -> Self {
-        Self(Mutex::new(Some(Local::new(value))))
+        let running = Arc::new(Mutex::new(Some(Local::new(value))));
+        close_at_exit(&running);
+        Self(running)
     }
 
     fn with<A>(&self, ask: impl FnOnce(&T) -> A) -> PyResult<A> {
@@ -35,6 +46,10 @@ fn numbers(metrics: &[Metric]) -> HashMap<String, u64> {
 /// A node: memory for blocks, in this process, shared with the host's other processes.
 ///
 /// It ends with :meth:`close`, at the end of a ``with`` statement, or with the process; its blocks end with it.
+///
+/// >>> with tidepool.Node("beside", 16 << 20, [catalog.address], dir=scratch) as beside:
+/// ...     beside.name, beside.metrics()["tidepool_node_capacity_bytes"] >= 16 << 20
+/// ('beside', True)
 #[pyclass(module = "tidepool", frozen)]
 pub(crate) struct Node {
     running: Running<tidepool_node::Node>,
@@ -71,7 +86,7 @@ impl Node {
             catalogs,
             ..tidepool_node::NodeConfig::small("node")
         };
-        let node = py.detach(|| tidepool_node::Node::start(config));
+        let node = interruptible(py, |go_on| tidepool_node::Node::start_while(config, go_on))?;
         let node = node.map_err(|error| raise("TidepoolError", format!("node {name}: {error}"), None))?;
         let address = advertise.unwrap_or_else(|| node.data_address().to_string());
         Ok(Self { name: name.to_owned(), address, running: Running::new(node) })
@@ -97,6 +112,10 @@ impl Node {
 }
 
 /// A catalog in this process: knows which node holds which block.
+///
+/// >>> with tidepool.Catalog("127.0.0.1:0") as started:
+/// ...     started.address.startswith("127.0.0.1:")
+/// True
 #[pyclass(module = "tidepool", frozen)]
 pub(crate) struct Catalog {
     running: Running<tidepool_catalog::Server>,

@@ -1,5 +1,6 @@
 //! Failures as Python exceptions. The classes are in `tidepool/errors.py`; each carries the key it is about.
 
+use crate::keys::Key;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString};
@@ -51,6 +52,13 @@ pub(crate) fn connect(error: &ConnectError) -> PyErr {
 
 pub(crate) fn invalid(error: &InvalidInput, key: Option<&[u8]>) -> PyErr {
     raise("InvalidError", error.to_string(), key)
+}
+
+/// The same, with the first of `keys` that cannot be one.
+pub(crate) fn invalid_among<'a>(error: &InvalidInput, keys: impl IntoIterator<Item = &'a Key>) -> PyErr {
+    let is_wrong = |key: &&Key| tidepool_types::Key::new(key.as_ref()).is_err();
+    let wrong = keys.into_iter().find(is_wrong);
+    invalid(error, wrong.map(AsRef::as_ref))
 }
 
 pub(crate) fn put(error: &PutError, key: &[u8]) -> PyErr {

@@ -1,13 +1,16 @@
 //! Keys come as `str` or as anything with bytes.
 
-use crate::errors::wrong_type;
+use crate::errors::{raise, wrong_type};
 use pyo3::prelude::*;
 use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
+use pyo3::types::PyString;
 
-/// A key, borrowed from its Python object.
+/// A key, most often borrowed from its Python object.
 pub(crate) enum Key {
     Text(PyBackedStr),
     Bytes(PyBackedBytes),
+    /// As a listing told it.
+    Owned(Vec<u8>),
 }
 
 impl AsRef<[u8]> for Key {
@@ -15,6 +18,7 @@ impl AsRef<[u8]> for Key {
         match self {
             Self::Text(text) => text.as_bytes(),
             Self::Bytes(bytes) => bytes,
+            Self::Owned(bytes) => bytes,
         }
     }
 }
@@ -25,6 +29,11 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Key {
     fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
         if let Ok(text) = object.extract::<PyBackedStr>() {
             return Ok(Self::Text(text));
+        }
+        if object.is_instance_of::<PyString>() {
+            let message =
+                "a key has a lone surrogate, which has no UTF-8: allowed are other text, and bytes".to_owned();
+            return Err(raise("InvalidError", message, None));
         }
         let wrong = |_| wrong_type("a key", "str or bytes", &object);
         object.extract::<PyBackedBytes>().map(Self::Bytes).map_err(wrong)

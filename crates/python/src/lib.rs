@@ -4,7 +4,7 @@
 //! is said in `tidepool_client`; what Python sees is said in the docstrings here and in the stubs beside the package.
 //!
 //! Where things are: `pool` is the class that users hold, `keys` and `buffers` take arguments apart, `answers` are what calls
-//! return, `errors` turns failures into exceptions, `fork` keeps a forked child from using its parent's threads, `embed` runs
+//! return, `errors` turns failures into exceptions, `fork` keeps a forked child from using its parent's threads, `signals` lets Ctrl-C end long waits, `exit` closes what has files when the interpreter ends, `embed` runs
 //! nodes and catalogs inside the interpreter, `command` is the `tidepool` command, `mooncake` is what the drop-in for
 //! `mooncake.store` builds on, and `engine` is what engine connectors build on.
 
@@ -14,10 +14,12 @@ mod command;
 mod embed;
 mod engine;
 mod errors;
+mod exit;
 mod fork;
 mod keys;
 mod mooncake;
 mod pool;
+mod signals;
 mod view;
 
 /// Everything that the package takes from here.
@@ -37,4 +39,9 @@ mod native {
     use super::pool::Pool;
     #[pymodule_export]
     use super::view::View;
+
+    #[pymodule_init]
+    fn init(module: &pyo3::Bound<'_, pyo3::types::PyModule>) -> pyo3::PyResult<()> {
+        super::exit::register(module.py())
+    }
 }

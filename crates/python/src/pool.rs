@@ -6,17 +6,18 @@ use crate::embed::seconds;
 use crate::errors::{self, raise};
 use crate::fork::Local;
 use crate::keys::Key;
+use crate::signals;
 use crate::view::View;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList};
+use pyo3::types::{PyBytes, PyList, PyMapping};
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{PoisonError, RwLock};
-use std::time::{Duration, Instant};
-use tidepool_client::{Client, ClientConfig, GetInto, ListCursor, NodeName, Pattern, PutItem, PutOptions, Verify};
+use std::time::Duration;
+use tidepool_client::{
+    Client, ClientConfig, GetError, GetInto, ListCursor, NodeName, Pattern, PutItem, PutOptions, Verify,
+};
 
-/// How often a pool that is not there yet is looked for.
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// Keys fetched at a time by a listing.
 const LISTED_AT_ONCE: u32 = 4096;
 
@@ -59,6 +60,10 @@ impl Pool {
     /// does; with ``wait=None`` a pool that is not there yet is found later. ``deadline`` is the time limit of a call in seconds,
     /// unless the call has one of its own. ``local=False`` reads over TCP even on this host; ``verify="always"`` checks the
     /// checksums of same-host reads too.
+    ///
+    /// >>> with tidepool.Pool.connect([catalog.address], dir=scratch) as connected:
+    /// ...     connected.exists("nothing")
+    /// False
     #[staticmethod]
     #[pyo3(signature = (catalogs = vec!["127.0.0.1:7411".to_owned()], *, dir = PathBuf::from("/dev/shm/tidepool"), deadline = 5.0, wait = Some(5.0), local = true, verify = "network", tcp_streams = 2, copy_threads = None))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python call")]
@@ -96,7 +101,7 @@ impl Pool {
         };
         let client = py.detach(|| Client::connect(config)).map_err(|error| errors::connect(&error))?;
         if let Some(wait) = wait
-            && !py.detach(|| is_found(&client, wait))
+            && !signals::answers_within(py, &client, wait, Client::is_connected)?
         {
             let message = format!("no catalog answered within {wait:?} and no node was found on this host ({place})");
             py.detach(|| drop(client));
@@ -107,6 +112,11 @@ impl Pool {
 
     /// Stores a block, made of one buffer or of a list of buffers. If the pool holds the key already that is a success, and
     /// nothing moves.
+    ///
+    /// >>> pool.put("whole", b"1234"), pool.put("pieces", [b"12", bytearray(b"34")])
+    /// (Stored(replicas=1, moved=True), Stored(replicas=1, moved=True))
+    /// >>> pool.put("whole", b"1234").moved
+    /// False
     #[pyo3(signature = (key, block, *, replicas = 1, prefer = None, deadline = None))]
     fn put(
         &self,
@@ -122,7 +132,7 @@ impl Pool {
         stored.map(Stored::from).map_err(|error| errors::put(&error, key.as_ref()))
     }
 
-    /// Stores many blocks, given as a dict or as pairs of key and block. Returns one result for each, in order: a
+    /// Stores many blocks, given as a mapping or as pairs of key and block. Returns one result for each, in order: a
     /// :class:`Stored`, or the exception that :meth:`put` would have raised.
     ///
     /// >>> pool.put_many({"a": b"1", "b": [b"2", b"3"]})
@@ -137,12 +147,11 @@ impl Pool {
         deadline: Option<f64>,
     ) -> PyResult<Bound<'py, PyList>> {
         let (client, options) = (self.client(deadline)?, put_options(replicas, prefer)?);
-        let pairs: Vec<(Key, Source)> = match blocks.cast::<PyDict>() {
-            Ok(blocks) => {
-                blocks.iter().map(|(key, block)| Ok((key.extract()?, block.extract()?))).collect::<PyResult<_>>()?
-            }
-            Err(_) => blocks.try_iter()?.map(|pair| pair?.extract()).collect::<PyResult<_>>()?,
+        let pairs = match blocks.cast::<PyMapping>() {
+            Ok(blocks) => blocks.items()?.into_any(),
+            Err(_) => blocks.clone(),
         };
+        let pairs: Vec<(Key, Source)> = pairs.try_iter()?.map(|pair| pair?.extract()).collect::<PyResult<_>>()?;
         let stored = py.detach(|| {
             let items: Vec<_> = pairs.iter().map(|(key, block)| PutItem::new(key, block.parts())).collect();
             client.put_batch(&items, &options)
@@ -154,7 +163,12 @@ impl Pool {
         PyList::new(py, answers.collect::<PyResult<Vec<_>>>()?)
     }
 
-    /// A block's bytes, or None if the pool does not hold it. (:meth:`get_into` and :meth:`view` copy less.)
+    /// A block's bytes, or those from ``start`` to ``stop``, or None if the pool does not hold it. A range must lie inside the
+    /// block. (:meth:`get_into` and :meth:`view` copy less.)
+    ///
+    /// >>> _ = pool.put("got", b"abcdef")
+    /// >>> pool.get("got"), pool.get("got", start=2, stop=4), pool.get("not there")
+    /// (b'abcdef', b'cd', None)
     #[pyo3(signature = (key, *, start = None, stop = None, deadline = None))]
     fn get<'py>(
         &self,
@@ -168,15 +182,17 @@ impl Pool {
         let read = py.detach(|| match (start, stop) {
             (None, None) => client.get(&key),
             (start, Some(stop)) => client.get_range(&key, start.unwrap_or(0)..stop),
-            (Some(start), None) => {
-                Ok(client.get(&key)?.map(|mut bytes| bytes.split_off(bytes.len().min(start as usize))))
-            }
+            (Some(start), None) => client.get(&key)?.map(|bytes| rest_from(bytes, start)).transpose(),
         });
         let bytes = read.map_err(|error| errors::get(&error, key.as_ref()))?;
         Ok(bytes.map(|bytes| PyBytes::new(py, &bytes)))
     }
 
     /// Many blocks, in the order of their keys; None for what the pool does not hold.
+    ///
+    /// >>> _ = pool.put("one", b"1")
+    /// >>> pool.get_many(["one", "none"])
+    /// [b'1', None]
     #[pyo3(signature = (keys, *, deadline = None))]
     fn get_many<'py>(
         &self,
@@ -212,6 +228,7 @@ impl Pool {
     ) -> PyResult<Option<usize>> {
         let client = self.client(deadline)?;
         let range = range_of(start, stop, &key)?;
+        Target::check_apart(std::slice::from_ref(&into))?;
         let answer = py.detach(|| {
             let mut item = [GetInto { key: key.as_ref(), range, into: into.buffers() }];
             client.get_batch_into(&mut item).pop()
@@ -249,6 +266,11 @@ impl Pool {
     }
 
     /// A block's bytes without a copy, or None if the pool does not hold it.
+    ///
+    /// >>> _ = pool.put("viewed", b"abc")
+    /// >>> with pool.view("viewed") as view:
+    /// ...     bytes(view), len(view)
+    /// (b'abc', 3)
     #[pyo3(signature = (key, *, deadline = None))]
     fn view(&self, py: Python<'_>, key: Key, deadline: Option<f64>) -> PyResult<Option<View>> {
         let client = self.client(deadline)?;
@@ -257,6 +279,10 @@ impl Pool {
     }
 
     /// Whether the pool holds a block. Asking does not keep it alive.
+    ///
+    /// >>> _ = pool.put("held", b"1")
+    /// >>> pool.exists("held"), pool.exists("not held")
+    /// (True, False)
     #[pyo3(signature = (key, *, deadline = None))]
     fn exists(&self, py: Python<'_>, key: Key, deadline: Option<f64>) -> PyResult<bool> {
         let client = self.client(deadline)?;
@@ -269,7 +295,7 @@ impl Pool {
     #[pyo3(signature = (keys, *, deadline = None))]
     fn exists_many(&self, py: Python<'_>, keys: Vec<Key>, deadline: Option<f64>) -> PyResult<Vec<bool>> {
         let client = self.client(deadline)?;
-        py.detach(|| client.exists(&keys)).map_err(|error| errors::invalid(&error, None))
+        py.detach(|| client.exists(&keys)).map_err(|error| errors::invalid_among(&error, &keys))
     }
 
     /// For each chain of keys, how many of its first blocks the pool can serve without a gap.
@@ -281,10 +307,14 @@ impl Pool {
     fn match_prefix(&self, py: Python<'_>, chains: Vec<Vec<Key>>, deadline: Option<f64>) -> PyResult<Match> {
         let client = self.client(deadline)?;
         let matches = py.detach(|| client.match_prefix(&chains));
-        matches.map(Match::from).map_err(|error| errors::invalid(&error, None))
+        matches.map(Match::from).map_err(|error| errors::invalid_among(&error, chains.iter().flatten()))
     }
 
     /// Removes a block wherever it is. The answer is true if it was anywhere.
+    ///
+    /// >>> _ = pool.put("removed", b"1")
+    /// >>> bool(pool.remove("removed")), bool(pool.remove("removed"))
+    /// (True, False)
     #[pyo3(signature = (key, *, deadline = None))]
     fn remove(&self, py: Python<'_>, key: Key, deadline: Option<f64>) -> PyResult<Removed> {
         let client = self.client(deadline)?;
@@ -296,7 +326,8 @@ impl Pool {
     #[pyo3(signature = (keys, *, deadline = None))]
     fn remove_many(&self, py: Python<'_>, keys: Vec<Key>, deadline: Option<f64>) -> PyResult<Vec<Removed>> {
         let client = self.client(deadline)?;
-        let removals = py.detach(|| client.remove_batch(&keys)).map_err(|error| errors::invalid(&error, None))?;
+        let removals = py.detach(|| client.remove_batch(&keys));
+        let removals = removals.map_err(|error| errors::invalid_among(&error, &keys))?;
         Ok(removals.into_iter().map(Removed::from).collect())
     }
 
@@ -325,7 +356,7 @@ impl Pool {
     ) -> PyResult<Vec<ListedBlock<'py>>> {
         let client = self.client(deadline)?;
         let pattern = pattern.map_or(Pattern::All, Pattern::Regex);
-        let entries = py.detach(|| list_all(&client, &pattern)).map_err(|error| errors::node(&error, None))?;
+        let entries = py.detach(|| list_noting(&client, &pattern, drop)).map_err(|error| errors::node(&error, None))?;
         Ok(entries.iter().map(|entry| listed(py, entry)).collect())
     }
 
@@ -398,37 +429,17 @@ impl Pool {
     }
 }
 
-/// Waits until a catalog or a node of this host has answered.
-fn is_found(client: &Client, wait: Duration) -> bool {
-    holds_within(wait, || client.within(wait).is_connected())
-}
-
-/// Waits until a catalog has answered.
-pub(crate) fn catalog_answers(client: &Client, wait: Duration) -> bool {
-    holds_within(wait, || client.within(wait).catalog_answers())
-}
-
-fn holds_within(wait: Duration, holds: impl Fn() -> bool) -> bool {
-    let until = Instant::now() + wait;
-    loop {
-        if holds() {
-            return true;
-        }
-        if Instant::now() >= until {
-            return false;
-        }
-        std::thread::sleep(LOOK_AGAIN);
-    }
-}
-
-pub(crate) fn list_all(
+/// Every block that matches, each key once. `unanswered` is told of nodes whose blocks are missing.
+pub(crate) fn list_noting(
     client: &Client,
     pattern: &Pattern,
+    mut unanswered: impl FnMut(Vec<NodeName>),
 ) -> Result<Vec<tidepool_client::Listed>, tidepool_client::NodeError> {
     let mut entries: std::collections::BTreeMap<Vec<u8>, tidepool_client::Listed> = Default::default();
     let mut cursor = ListCursor::default();
     loop {
         let page = client.list(pattern, &cursor, LISTED_AT_ONCE)?;
+        unanswered(page.unanswered);
         for entry in page.entries {
             entries.entry(entry.key.clone()).or_insert(entry);
         }
@@ -440,6 +451,9 @@ pub(crate) fn list_all(
 }
 
 fn put_options(replicas: u32, prefer: Option<&str>) -> PyResult<PutOptions> {
+    if replicas == 0 {
+        return Err(raise("InvalidError", "replicas is 0: allowed is 1 or more".to_owned(), None));
+    }
     Ok(PutOptions {
         replicas,
         prefer: prefer.map(node_name).transpose()?.into_iter().collect(),
@@ -449,6 +463,14 @@ fn put_options(replicas: u32, prefer: Option<&str>) -> PyResult<PutOptions> {
 
 fn node_name(name: &str) -> PyResult<NodeName> {
     NodeName::new(name).map_err(|error| errors::invalid(&error, None))
+}
+
+/// The bytes from `start` on. Their end is as good a place to start from as any before.
+fn rest_from(mut bytes: Vec<u8>, start: u64) -> Result<Vec<u8>, GetError> {
+    match usize::try_from(start) {
+        Ok(start) if start <= bytes.len() => Ok(bytes.split_off(start)),
+        _ => Err(GetError::BadRange { offset: start, len: 1, block: bytes.len() as u64 }),
+    }
 }
 
 fn range_of(start: Option<u64>, stop: Option<u64>, key: &Key) -> PyResult<Option<std::ops::Range<u64>>> {

@@ -1,8 +1,9 @@
 //! The lease ring: a client on the node's host notes what it has read, without waiting; the owner takes it from there
 //! before it judges a removal. `docs/protocol.md` has its bytes.
 //!
-//! One writer and one reader, each in its own process. The writer *claims* entries before it writes them and *publishes* them
-//! afterwards, and overwrites the oldest when it is a whole ring ahead: what the reader finds claimed again after it has read
+//! One writer and one reader, each in its own process. A writer that would overwrite what the owner may not have taken asks
+//! it to first ([`LeaseWriter::is_full_for`]). The writer *claims* entries before it writes them and *publishes* them afterwards, and
+//! overwrites the oldest when it is a whole ring ahead all the same, as with an owner that does not answer: what the reader finds claimed again after it has read
 //! it may be torn, and is dropped. Nothing in a ring is believed beyond that: whoever writes nonsense leases nonsense.
 
 use crate::layout::FormatError;
@@ -88,6 +89,8 @@ impl LeaseRing {
 pub struct LeaseWriter {
     memory: Memory,
     published: u64,
+    /// Entries that the owner is known to have taken.
+    taken: u64,
 }
 
 impl LeaseWriter {
@@ -99,10 +102,24 @@ impl LeaseWriter {
         }
         let [magic, version] = std::array::from_fn(|word| memory.words()[word].load(Ordering::Acquire));
         match (magic, version) {
-            (MAGIC, VERSION) => Ok(Self { memory, published: 0 }),
+            (MAGIC, VERSION) => Ok(Self { memory, published: 0, taken: 0 }),
             (MAGIC, found) => Err(FormatError::Version { file: "ring", found }.into()),
             _ => Err(FormatError::Magic { file: "ring" }.into()),
         }
+    }
+
+    /// The most that should be noted at a time.
+    pub const MOST: usize = ENTRIES as usize;
+
+    /// Whether `more` entries would overwrite some that the owner may not have taken.
+    #[must_use]
+    pub fn is_full_for(&self, more: usize) -> bool {
+        self.published + more as u64 - self.taken > ENTRIES
+    }
+
+    /// The owner has taken what was noted up to now.
+    pub fn all_taken(&mut self) {
+        self.taken = self.published;
     }
 
     /// Notes that blocks are leased until `until`. When this returns the owner finds them.
@@ -151,7 +168,11 @@ mod tests {
         ring.take(&mut taken);
         assert_eq!(taken.len(), 3);
         taken.clear();
-        writer.note((0..ENTRIES + 10).map(id), until(6));
+        writer.all_taken();
+        assert!(!writer.is_full_for(LeaseWriter::MOST));
+        writer.note((0..10).map(id), until(6));
+        assert!(writer.is_full_for(LeaseWriter::MOST - 9) && !writer.is_full_for(LeaseWriter::MOST - 10));
+        writer.note((10..ENTRIES + 10).map(id), until(6));
         ring.take(&mut taken);
         assert_eq!(taken.len() as u64, ENTRIES);
         assert_eq!(taken.first(), Some(&(id(10), until(6))));

@@ -1,36 +1,10 @@
 //! One request of a trace.
 
-/// A time or a span of it in a trace.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Millis(pub u64);
+use tidepool_types::{Millis, Origin};
 
 /// Names a block by its content and all that comes before it: equal hashes mean equal prefixes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlockHash(pub u64);
-
-/// An agent's conversation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SessionId(pub u64);
-
-/// What an agent waited for before a turn.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ToolId(pub u32);
-
-/// Where in a conversation a request belongs, as far as the engine that gets it knows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Origin {
-    /// The conversation.
-    pub session: SessionId,
-    /// The conversation that began this one, as an agent begins a sub-agent's.
-    pub parent: Option<SessionId>,
-    /// Counts from 0.
-    pub turn: u32,
-    /// The tool that the answer to this request calls, and whose result the next turn brings; none where the conversation
-    /// ends or a person answers.
-    pub calls: Option<ToolId>,
-    /// Whether this is the conversation's last request.
-    pub last: bool,
-}
 
 /// A request to an engine.
 #[derive(Debug, Clone, PartialEq, Eq)]

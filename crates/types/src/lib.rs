@@ -18,6 +18,7 @@ mod id;
 mod key;
 mod metric;
 mod names;
+mod session;
 mod units;
 
 pub use deadline::Deadline;
@@ -25,6 +26,7 @@ pub use id::{BlockId, TenantSecret};
 pub use key::{InvalidInput, Key, check_block_len, check_range};
 pub use metric::{Latency, Metric, Value};
 pub use names::{ClientId, CopyName, Epoch, Generation, NodeName, Tier, Version};
+pub use session::{Millis, Origin, SessionId, ToolId};
 pub use units::{ByteSize, Span, UnitError};
 
 /// Longest key in bytes; the shortest is one byte.

@@ -3,6 +3,7 @@
 ``units.py MODEL``, a folder with a small model.
 """
 
+import dataclasses
 import json
 import random
 import shutil
@@ -20,6 +21,7 @@ from simulated import TELLS_FAILED_REQUESTS, Simulated, full, sliding
 from tidepool.errors import InvalidError, UnreachableError
 from tidepool.vllm.groups import groups_of
 from tidepool.vllm.layout import lay_out
+from tidepool.vllm.settings import Settings
 from tidepool.vllm.weights import digest_of
 from vllm.v1.kv_cache_interface import MambaSpec
 
@@ -271,6 +273,36 @@ class Failures(WithPool):
             Simulated(MODEL, self.connector(catalog="x"))
         with self.assertRaisesRegex(InvalidError, "weights_check is 'none': allowed are sampled, full"):
             Simulated(MODEL, self.connector(weights_check="none"))
+
+    def test_every_setting_is_checked_at_the_start(self) -> None:
+        seconds = (0, -1, "fast", None, True, float("nan"), float("inf"), 1e300)
+        counts = (0, -1, "2", 1.5, None, True, 10_000)
+        wrong: dict[str, tuple[Any, ...]] = {
+            "catalogs": ("", [], 5, None, ["nope"], {"a": 1}, [5]),
+            "dir": ("", 5, None, "relative", "/nul\0"),
+            "local": ("false", 1, None),
+            "verify": (True, "never", None),
+            "tcp_streams": counts,
+            "connect_wait": seconds,
+            "lookup_wait": (-1, "x", None, float("nan")),
+            "lookup_deadline": seconds,
+            "load_deadline": seconds,
+            "save_deadline": seconds,
+            "load_threads": counts,
+            "save_threads": counts,
+            "replicas": counts,
+            "load_failure_policy": ("maybe", None, []),
+            "weights_check": (None, 1),
+            "weights_id": (5, None),
+        }
+        self.assertEqual(set(wrong), {setting.name for setting in dataclasses.fields(Settings)})
+        for name, values in wrong.items():
+            for value in values:
+                with (
+                    self.subTest(name=name, value=value),
+                    self.assertRaisesRegex(InvalidError, f"{name} is .*: allowed"),
+                ):
+                    Simulated(MODEL, self.connector(**{name: value}))
 
     def test_requests_are_recomputed_by_default_and_failed_on_demand(self) -> None:
         self.assertTrue(self.engine().scheduler.recompute_kv_load_failures)

@@ -119,6 +119,12 @@ impl ClientArgs {
         Ok(Session { client: Client::connect(settings(&config.client))?, place, deadline, _logs: logs })
     }
 
+    /// How a client that the command makes itself is to be.
+    pub(super) fn settings(&self) -> Result<tidepool_client::ClientConfig, Box<dyn Error>> {
+        let flags = Layer { client: self.client.clone(), ..Layer::default() };
+        Ok(settings(&config::load(self.config.as_deref(), flags)?.client))
+    }
+
     /// The key that `argument` means.
     pub(super) fn key(&self, argument: &OsStr) -> Result<Vec<u8>, Usage> {
         keys::parse(argument, self.hex).map_err(Usage)

@@ -5,12 +5,20 @@ mod catalog;
 mod client;
 mod config;
 mod daemon;
+mod demo;
+mod engines;
 mod get;
 mod ls;
 mod node;
+mod plan;
 mod put;
+mod replay;
+mod reports;
 mod rm;
+mod sim;
 mod stat;
+mod trace;
+mod traces;
 mod up;
 
 use crate::Status;
@@ -53,6 +61,17 @@ pub enum Command {
     Ls(ls::LsArgs),
     /// Show how the pool, a node or a block is doing
     Stat(stat::StatArgs),
+    /// Simulate a cache, or a cluster of engines with a pool, on a trace
+    Sim(sim::SimArgs),
+    /// Play a trace against a running pool, with real bytes, from emulated engines
+    Replay(Box<replay::ReplayArgs>),
+    /// Show in a minute what a pool does for coding agents
+    Demo(demo::DemoArgs),
+    /// Say how much memory is enough for a trace, and what more would buy
+    Plan(plan::PlanArgs),
+    /// Look at traces of requests, and make traces of others
+    #[command(subcommand)]
+    Trace(trace::TraceCommand),
     /// Measure the pool against memcpy and raw sockets on this machine
     Bench(bench::BenchArgs),
     /// One process of a benchmark; started by `bench`
@@ -72,6 +91,11 @@ impl Command {
             Self::Rm(args) => return rm::run(&args),
             Self::Ls(args) => return ls::run(&args),
             Self::Stat(args) => return stat::run(&args),
+            Self::Sim(args) => return sim::run(&args),
+            Self::Replay(args) => return replay::run(&args),
+            Self::Demo(args) => return demo::run(&args),
+            Self::Plan(args) => return plan::run(&args),
+            Self::Trace(command) => return trace::run(&command),
             Self::Up(args) => up::run(args),
             Self::Catalog(args) => catalog::run(args),
             Self::Node(args) => node::run(args),

@@ -3,15 +3,15 @@
 use super::read::{Read, Verdict, read_of};
 use crate::core::Core;
 use crate::counters::add;
-use crate::peers::{Memory, Table};
+use crate::peers::{Memory, Peer, Table};
 use tidepool_transfer::ops::Op;
 use tidepool_transfer::transport::Transport as _;
 use tidepool_types::Deadline;
 
 /// Reads what this host's nodes hold. What is still wanted afterwards, none of them does.
 pub(super) fn read(core: &Core, table: &Table, reads: &mut [Read], deadline: Deadline) {
-    for memory in table.locals.iter().filter_map(|peer| peer.memory()) {
-        if !read_from(core, memory, reads, deadline, |_, read| read.is_wanted()) {
+    for (peer, memory) in table.locals.iter().filter_map(|peer| Some((peer, peer.memory()?))) {
+        if !read_from(core, (peer, memory), reads, deadline, |_, read| read.is_wanted()) {
             return;
         }
     }
@@ -20,7 +20,7 @@ pub(super) fn read(core: &Core, table: &Table, reads: &mut [Read], deadline: Dea
 /// Reads those of `reads` that `which` picks from one node. False when nothing was wanted in the first place.
 pub(super) fn read_from(
     core: &Core,
-    memory: &Memory,
+    node: (&Peer, &Memory),
     reads: &mut [Read],
     deadline: Deadline,
     which: impl Fn(usize, &Read) -> bool,
@@ -30,17 +30,23 @@ pub(super) fn read_from(
     if ops.is_empty() {
         return false;
     }
-    let lost = attempt(core, memory, reads, &mut ops, deadline);
+    let lost = attempt(core, node, reads, &mut ops, deadline);
     if !lost.is_empty() {
         // The slot was reused under the copy. The block may have moved, or be gone: one more look tells.
         ops.extend(lost.into_iter().map(|index| reads[index].op(index)));
-        attempt(core, memory, reads, &mut ops, deadline);
+        attempt(core, node, reads, &mut ops, deadline);
     }
     true
 }
 
 /// One attempt at `ops`. Returns the reads that lost a race against reuse of their slots.
-fn attempt(core: &Core, memory: &Memory, reads: &mut [Read], ops: &mut Vec<Op>, deadline: Deadline) -> Vec<usize> {
+fn attempt(
+    core: &Core,
+    (peer, memory): (&Peer, &Memory),
+    reads: &mut [Read],
+    ops: &mut Vec<Op>,
+    deadline: Deadline,
+) -> Vec<usize> {
     let mut transport = core.shm(&memory.mapping);
     let mut done = Vec::with_capacity(ops.len());
     transport.submit(std::mem::take(ops), deadline);
@@ -71,7 +77,7 @@ fn attempt(core: &Core, memory: &Memory, reads: &mut [Read], ops: &mut Vec<Op>, 
         touch.lost_races += lost.len() as u64;
     });
     if let Some(lease) = lease.filter(|_| !leased.is_empty()) {
-        memory.lease(leased.into_iter(), lease);
+        peer.lease(&leased, lease);
     }
     let counters = &core.counters;
     add(&counters.hits_shm, hits);

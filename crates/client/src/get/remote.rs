@@ -115,7 +115,7 @@ fn read_groups(core: &Core, groups: &[Group], reads: &mut [Read], deadline: Dead
             Reach::Memory(memory) => {
                 let mut picked = vec![false; reads.len()];
                 group.reads.iter().for_each(|&read| picked[read] = true);
-                local::read_from(core, memory, reads, deadline, |index, _| picked[index]);
+                local::read_from(core, (&group.peer, memory), reads, deadline, |index, _| picked[index]);
             }
         }
     }

@@ -32,7 +32,8 @@ pub(crate) struct Memory {
     touches: Mutex<Touch>,
     /// Views let go while the socket had no room.
     released: Mutex<Vec<SlotName>>,
-    /// Where the owner looks for what this client has read lately. Short sections: noting a batch.
+    /// Where the owner looks for what this client has read lately. Short sections: noting a batch, and having the owner
+    /// empty a full ring.
     ring: Option<Mutex<LeaseWriter>>,
 }
 
@@ -57,10 +58,17 @@ impl Memory {
         }
     }
 
-    /// Leases blocks that were found or read here. When this returns the owner knows.
-    pub(crate) fn lease(&self, ids: impl Iterator<Item = BlockId>, lease: Duration) {
-        if let Some(ring) = &self.ring {
-            ring.lock().note(ids, host_time() + lease);
+    /// Leases blocks that were found or read here. When this returns the owner knows. `have_taken` asks it to look: called
+    /// when the ring is full, before the oldest entries make way.
+    pub(crate) fn lease(&self, ids: &[BlockId], lease: Duration, have_taken: impl Fn()) {
+        let Some(ring) = &self.ring else { return };
+        for some in ids.chunks(LeaseWriter::MOST) {
+            let mut ring = ring.lock();
+            if ring.is_full_for(some.len()) {
+                have_taken();
+                ring.all_taken();
+            }
+            ring.note(some.iter().copied(), host_time() + lease);
         }
     }
 

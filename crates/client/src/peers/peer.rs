@@ -25,12 +25,14 @@ use tidepool_transfer::fault::{FaultPlan, Faulty};
 use tidepool_transfer::tcp::{TcpConfig, TcpTransport};
 use tidepool_transfer::transport::{Health, Transport as _};
 use tidepool_types::{BlockId, ClientId, Deadline, Epoch, NodeName};
-use tidepool_wire::message::{BATCH_IDS, Hello, Reason, Reply, Request, Welcome};
+use tidepool_wire::message::{BATCH_IDS, Hello, Judge, Reason, Reply, Request, Welcome};
 
 /// A wait that has lasted this long makes the node suspect; a probe that has, has it passed by.
 pub(crate) const SILENCE: Duration = Duration::from_millis(300);
 /// How long a node may take to welcome a connection.
 const WELCOME: Duration = Duration::from_secs(1);
+/// How long a node may take to empty a full lease ring; then the oldest leases are lost.
+const RING_EMPTIED: Duration = Duration::from_millis(100);
 /// Transports to one node that are used at once; each has streams of its own.
 const TRANSPORTS: usize = 4;
 /// How often a node is told that closed connections are not written through any more.
@@ -153,6 +155,15 @@ impl Peer {
         match &self.reach {
             Reach::Memory(memory) if !memory.is_gone() => Some(memory),
             _ => None,
+        }
+    }
+
+    /// Leases blocks that were found in the node's memory, or read there.
+    pub(crate) fn lease(&self, ids: &[BlockId], lease: Duration) {
+        // A judgement of nothing: the node empties the rings before any.
+        let look = Request::Judge(Judge { remove: false, writer: None, ids: Vec::new() });
+        if let Some(memory) = self.memory() {
+            memory.lease(ids, lease, || drop(self.call(&look, Deadline::after(RING_EMPTIED))));
         }
     }
 

@@ -3,7 +3,8 @@
 use crate::cluster::{BOTH, Cluster, Over, eventually};
 use std::time::Duration;
 use tidepool_catalog::{CatalogConfig, Server};
-use tidepool_client::{Client, PutOptions};
+use tidepool_client::{Client, PutItem, PutOptions};
+use tidepool_types::ByteSize;
 
 /// Long enough that no test sees it end.
 const LONG: Duration = Duration::from_secs(600);
@@ -142,4 +143,22 @@ fn a_lease_at_any_catalog_counts() {
     assert!(second.metrics().iter().any(|metric| metric.name == "tidepool_catalog_leases" && metric.number() == 1));
     drop(second);
     assert!(!is_leased(&remover, "key"), "a catalog that is gone keeps nothing");
+}
+
+#[test]
+fn a_batch_longer_than_a_ring_leases_every_block_of_it() {
+    let mut cluster = Cluster::with_leases(0, LONG);
+    cluster.add_node("n0", |config| config.capacity = ByteSize(160 << 20));
+    for over in BOTH {
+        let (reader, remover) = (reader(&cluster, over), cluster.client(over));
+        let keys: Vec<String> = (0..36_000).map(|n| format!("{over:?}/{n}")).collect();
+        for some in keys.chunks(10_000) {
+            let items: Vec<_> = some.iter().map(|key| PutItem::new(key, b"x")).collect();
+            assert!(remover.put_batch(&items, &PutOptions::default()).iter().all(Result::is_ok));
+        }
+        assert!(reader.get_batch(&keys).iter().all(|answer| matches!(answer, Ok(Some(_)))));
+        let removals = remover.remove_unleased(&keys).unwrap();
+        assert_eq!(removals.iter().filter(|removal| !removal.leased).count(), 0, "over {over:?}");
+        assert!(remover.remove_batch(&keys).unwrap().iter().all(|removal| removal.removed));
+    }
 }

@@ -48,6 +48,9 @@ impl BlockTransfers {
                 return Err(invalid(format!("{name} is {threads}: allowed are 1 to 64")));
             }
         }
+        if replicas == 0 {
+            return Err(invalid("replicas is 0: allowed is 1 or more".to_owned()));
+        }
         let piece = |(base, stride, len)| Piece { base, stride, len };
         let groups: Vec<Vec<Piece>> =
             layout.into_iter().map(|pieces| pieces.into_iter().map(piece).collect()).collect();

@@ -9,6 +9,7 @@ mod leased;
 mod number;
 mod pieces;
 mod registered;
+mod removal;
 mod terms;
 
 pub(crate) use handle::BufferHandle;
@@ -17,9 +18,11 @@ pub(crate) use leased::LeasedBuffer;
 use crate::buffers::Source;
 use crate::embed::seconds;
 use crate::errors::{self, raise};
+use crate::exit::{AtExit, close_at_exit};
 use crate::fork::Local;
 use crate::keys::Key;
-use codes::{INVALID_PARAMS, OBJECT_HAS_LEASE, OBJECT_NOT_FOUND, OK};
+use crate::signals::{answers_within, interruptible};
+use codes::{INVALID_PARAMS, OBJECT_NOT_FOUND, OK};
 use number::Number;
 use pieces::{get_item, pieces_of, put_item};
 use pyo3::prelude::*;
@@ -27,18 +30,25 @@ use pyo3::types::PyBytes;
 use registered::{Piece, Registered};
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use terms::Terms;
 use tidepool_client::catalogs::NodeState;
-use tidepool_client::{Client, ClientConfig, GetError, NodeName, Pattern, PutItem, Removal};
+use tidepool_client::{Client, ClientConfig, GetError, NodeName, Pattern, PutItem};
 use tidepool_node::{Node, NodeConfig};
 use tidepool_types::ByteSize;
 
 /// The store that `mooncake.store.MooncakeDistributedStore` builds on.
 #[pyclass(module = "tidepool._native", name = "MooncakeStore", subclass, frozen)]
 pub(crate) struct MooncakeStore {
-    connected: RwLock<Option<Local<Connected>>>,
+    connected: Arc<RwLock<Option<Local<Connected>>>>,
     registered: Registered,
+}
+
+impl AtExit for RwLock<Option<Local<Connected>>> {
+    fn close(&self) {
+        let connected = self.try_write().ok().and_then(|mut connected| connected.take());
+        drop(connected);
+    }
 }
 
 struct Connected {
@@ -61,7 +71,7 @@ struct Segment<'a> {
 }
 
 impl Segment<'_> {
-    fn start(self, catalogs: Vec<String>) -> PyResult<Node> {
+    fn start(self, py: Python<'_>, catalogs: Vec<String>) -> PyResult<Node> {
         let config = NodeConfig {
             name: NodeName::new(self.name).map_err(|error| errors::invalid(&error, None))?,
             dir: self.dir,
@@ -73,7 +83,7 @@ impl Segment<'_> {
             ..NodeConfig::small("segment")
         };
         let failed = |error| raise("TidepoolError", format!("segment {}: {error}", self.name), None);
-        Node::start(config).map_err(failed)
+        interruptible(py, |go_on| Node::start_while(config, go_on))?.map_err(failed)
     }
 }
 
@@ -118,7 +128,9 @@ impl MooncakeStore {
 impl MooncakeStore {
     #[new]
     fn new() -> Self {
-        Self { connected: RwLock::new(None), registered: Registered::default() }
+        let connected = Arc::new(RwLock::new(None));
+        close_at_exit(&connected);
+        Self { connected, registered: Registered::default() }
     }
 
     /// Connects to `catalogs` and brings a segment of `segment_bytes`, if that is not zero. Returns a message if it fails.
@@ -151,7 +163,7 @@ impl MooncakeStore {
             ..ClientConfig::default()
         };
         let client = py.detach(|| Client::connect(config)).map_err(|error| errors::connect(&error))?;
-        if !py.detach(|| crate::pool::catalog_answers(&client, wait)) {
+        if !answers_within(py, &client, wait, Client::catalog_answers)? {
             py.detach(|| drop(client));
             return Err(raise("UnreachableError", format!("no master answered within {wait:?} at {place}"), None));
         }
@@ -159,7 +171,7 @@ impl MooncakeStore {
             0 => None,
             bytes => {
                 let segment = Segment { name, dir, listen, advertise, bytes, smallest_block };
-                Some(py.detach(|| segment.start(catalogs.clone()))?)
+                Some(segment.start(py, catalogs.clone())?)
             }
         };
         if segment.is_some() {
@@ -188,7 +200,7 @@ impl MooncakeStore {
         let connected = self.connected.read().unwrap_or_else(PoisonError::into_inner);
         let connected = connected.as_ref().ok_or_else(errors::closed)?.get()?;
         let segment = Segment { name, dir, listen, advertise, bytes: segment_bytes, smallest_block };
-        let node = py.detach(|| segment.start(connected.catalogs.clone()))?;
+        let node = segment.start(py, connected.catalogs.clone())?;
         connected.mounted.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), node);
         py.detach(|| connected.client.members());
         Ok(())
@@ -406,16 +418,7 @@ impl MooncakeStore {
     /// Removes blocks, with one code each; leased ones only by force.
     fn _remove(&self, py: Python<'_>, keys: Vec<Key>, force: bool) -> PyResult<Vec<i64>> {
         let Some(client) = self.client()? else { return Ok(vec![INVALID_PARAMS; keys.len()]) };
-        let remove = |keys: &[Key]| if force { client.remove_batch(keys) } else { client.remove_unleased(keys) };
-        let one = |key: &Key| {
-            remove(std::slice::from_ref(key))
-                .map_or_else(|_| codes::of_removed(key.as_ref()), |found| removal_code(&found[0]))
-        };
-        Ok(py.detach(|| match remove(&keys) {
-            Ok(removals) => removals.iter().map(removal_code).collect(),
-            // A key that cannot be is not there; the others still get their answer.
-            Err(_) => keys.iter().map(one).collect(),
-        }))
+        Ok(py.detach(|| removal::remove(&client, &keys, force)))
     }
 
     /// Clears the replicas of this client's own blocks, on one segment or all. True for each that is gone.
@@ -426,14 +429,13 @@ impl MooncakeStore {
         Ok(py.detach(|| client.clear_replicas(&keys, segment.as_ref())).unwrap_or(none))
     }
 
-    /// Keys that match a regular expression, or all, and zero; or none, and a negative code.
-    fn _matching<'py>(&self, py: Python<'py>, pattern: Option<String>) -> PyResult<(i64, Vec<Bound<'py, PyAny>>)> {
-        let Some(client) = self.client()? else { return Ok((INVALID_PARAMS, Vec::new())) };
+    /// Removes the blocks whose keys match a regular expression, or all. How many there were, or a code; what is no regular
+    /// expression is an exception that says why.
+    fn _remove_matching(&self, py: Python<'_>, pattern: Option<String>, force: bool) -> PyResult<i64> {
+        let Some(client) = self.client()? else { return Ok(INVALID_PARAMS) };
         let pattern = pattern.map_or(Pattern::All, Pattern::Regex);
-        match py.detach(|| crate::pool::list_all(&client, &pattern)) {
-            Ok(entries) => Ok((OK, entries.iter().map(|entry| errors::shown(py, &entry.key)).collect())),
-            Err(error) => Ok((codes::of_node(&error), Vec::new())),
-        }
+        let removed = py.detach(|| removal::remove_matching(&client, &pattern, force));
+        removed.map_err(|error| errors::node(&error, None))
     }
 
     /// The segments that take part now, and how many bytes each has for blocks.
@@ -470,13 +472,5 @@ fn read_code(answer: Result<Option<usize>, GetError>, key: &Key) -> i64 {
         Ok(Some(bytes)) => bytes as i64,
         Ok(None) => OBJECT_NOT_FOUND,
         Err(error) => codes::of_get(&error, key.as_ref()),
-    }
-}
-
-fn removal_code(removal: &Removal) -> i64 {
-    match removal {
-        Removal { leased: true, .. } => OBJECT_HAS_LEASE,
-        Removal { removed: true, .. } => OK,
-        _ => OBJECT_NOT_FOUND,
     }
 }

@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use thiserror::Error;
-use tidepool_policy::{Groups, Lru, SoftPins};
+use tidepool_policy::{Groups, SlotList, SoftPins};
 use tidepool_types::{ByteSize, Epoch, NodeName};
 
 /// What a pool is made of.
@@ -183,10 +183,10 @@ impl Inner {
         Self {
             last_generation: 0,
             heap: Heap::new(shape.capacity),
-            order: Lru::new(slots),
+            order: SlotList::new(slots),
             soft: SoftPins::default(),
             sparing: false,
-            walls: Lru::new(slots),
+            walls: SlotList::new(slots),
             terms: HashMap::new(),
             groups: Groups::default(),
             incoming: Vec::new(),

@@ -36,7 +36,7 @@ use parking_lot::{Condvar, Mutex};
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::BorrowedFd;
 use terms::{Incoming, Kept};
-use tidepool_policy::{Groups, Lru, SoftPins};
+use tidepool_policy::{Groups, SlotList, SoftPins};
 use tidepool_types::{BlockId, CopyName, Epoch, Generation, Tier};
 
 /// A node's memory, as its owner sees it.
@@ -57,13 +57,13 @@ struct Inner {
     last_generation: u64,
     heap: Heap,
     /// The blocks that may be evicted: sealed, and held by nobody or by those that only look.
-    order: Lru,
+    order: SlotList,
     /// Those that may be evicted, but last.
     soft: SoftPins,
     /// Whether softly pinned blocks are being spared.
     sparing: bool,
     /// All others, in no order that matters: what eviction has to work around.
-    walls: Lru,
+    walls: SlotList,
     /// What was wanted for sealed blocks, by slot; most have no terms and are not here.
     terms: HashMap<u32, Kept>,
     groups: Groups,

@@ -6,20 +6,15 @@ change. What it does not provide says so when it is imported.
 
 import importlib.abc
 import importlib.machinery
-import importlib.metadata
 import importlib.util
 import sys
-import warnings
 from collections.abc import Sequence
 from types import ModuleType
+from typing import Any
 
-from mooncake.buffer_pool import BufferPool, RegisteredBufferPool
-
-__all__ = ["BufferPool", "RegisteredBufferPool"]
+from mooncake import others
 
 __version__ = "0.3.13"
-
-_OTHERS = ("mooncake-transfer-engine", "mooncake-transfer-engine-non-cuda", "mooncake-transfer-engine-cuda13")
 
 _INSTEAD = {
     "engine": "its TransferEngine moves memory between two engines, which a pool does not; for sharing KV blocks use"
@@ -44,6 +39,12 @@ class _Absent(importlib.abc.MetaPathFinder):
         raise ModuleNotFoundError(f"{fullname} is not part of tidepool-mooncake: {why}", name=fullname)
 
 
+def __getattr__(name: str) -> Any:
+    if name in ("BufferPool", "RegisteredBufferPool"):
+        return importlib.import_module("mooncake.store").BufferPool
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 def _is_only_asked() -> bool:
     """Whether the finder was called by ``importlib.util.find_spec``, and not for ``import`` or ``python -m``."""
     caller = sys._getframe(3)
@@ -51,18 +52,5 @@ def _is_only_asked() -> bool:
     return is_question and caller.f_back is not None and caller.f_back.f_globals.get("__name__") != "runpy"
 
 
-def _warn_of_others() -> None:
-    for name in _OTHERS:
-        try:
-            version = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-        warnings.warn(
-            f"{name} {version} is installed beside tidepool-mooncake, and both bring the package 'mooncake':"
-            f" uninstall one of them, or parts of one run with parts of the other (this is {__file__})",
-            stacklevel=3,
-        )
-
-
 sys.meta_path.append(_Absent())
-_warn_of_others()
+others.warn()

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from types import TracebackType
-from typing import Literal, Self, TypeAlias, final
+from typing import Literal, Self, TypeAlias, TypeVar, final, overload
 
 from typing_extensions import Buffer, disjoint_base
 
@@ -28,7 +28,9 @@ __all__ = [
 ]
 
 _Key: TypeAlias = str | bytes
-_Block: TypeAlias = Buffer | list[Buffer] | tuple[Buffer, ...]
+_Block: TypeAlias = Buffer | Sequence[Buffer]
+# The keys of a mapping are invariant: a variable takes any kind of key where a union would take only itself.
+_AnyKey = TypeVar("_AnyKey", bound=_Key)
 _Path: TypeAlias = str | PathLike[str]
 _Terms: TypeAlias = tuple[int, list[str], bool, bool, int, list[str]]
 _Part: TypeAlias = tuple[int, str, int, bytes, bytes]
@@ -157,9 +159,19 @@ class Pool:
         prefer: str | None = None,
         deadline: float | None = None,
     ) -> Stored: ...
+    @overload
     def put_many(
         self,
-        blocks: Mapping[_Key, _Block] | Iterable[tuple[_Key, _Block]],
+        blocks: Mapping[_AnyKey, _Block],
+        *,
+        replicas: int = 1,
+        prefer: str | None = None,
+        deadline: float | None = None,
+    ) -> list[Stored | TidepoolError]: ...
+    @overload
+    def put_many(
+        self,
+        blocks: Iterable[tuple[_Key, _Block]],
         *,
         replicas: int = 1,
         prefer: str | None = None,
@@ -274,7 +286,7 @@ class MooncakeStore:
     def _describe(self, keys: Sequence[_Key]) -> list[list[tuple[str, int, str]]]: ...
     def _remove(self, keys: Sequence[_Key], force: bool) -> list[int]: ...
     def _clear_replicas(self, keys: Sequence[_Key], segment: str | None) -> list[bool]: ...
-    def _matching(self, pattern: str | None) -> tuple[int, list[str | bytes]]: ...
+    def _remove_matching(self, pattern: str | None, force: bool) -> int: ...
     def _segments(self) -> list[tuple[str, int]]: ...
     def _holders(self, key: _Key) -> list[str]: ...
     def _copy(self, key: _Key, target: str, source: str | None = None) -> int: ...

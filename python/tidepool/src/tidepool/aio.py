@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from tidepool._native import Pool
+from tidepool.errors import ClosedError
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -16,6 +17,8 @@ def _coroutine(
     method: Callable[Concatenate[Pool, _P], _R],
 ) -> Callable[Concatenate["AsyncPool", _P], Coroutine[Any, Any, _R]]:
     async def call(self: "AsyncPool", /, *arguments: _P.args, **settings: _P.kwargs) -> _R:
+        if self._closed:
+            raise ClosedError("used after close()")
         work = functools.partial(method, self.pool, *arguments, **settings)
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
@@ -35,13 +38,14 @@ class AsyncPool:
     >>> asyncio.run(example())
     b'awaited'
 
-    Buffers that a call reads or fills must stay as they are until it returns, also when the coroutine is cancelled: the
-    work goes on to its end.
+    A coroutine that is cancelled is over at once, and a call that had not begun never begins. One that had goes on to
+    its end: buffers that it reads or fills must stay as they are until then.
     """
 
     def __init__(self, pool: Pool, threads: int = 4) -> None:
         self.pool = pool
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="tidepool")
+        self._closed = False
 
     @classmethod
     async def connect(cls, *arguments: Any, threads: int = 4, **settings: Any) -> "AsyncPool":
@@ -75,7 +79,8 @@ class AsyncPool:
         return self.pool.stats()
 
     async def close(self) -> None:
-        """Ends the connection once the calls under way have finished."""
+        """Ends the connection once the calls under way have finished; a use of it raises :class:`ClosedError`."""
+        self._closed = True
         await asyncio.to_thread(self._close)
 
     def _close(self) -> None:

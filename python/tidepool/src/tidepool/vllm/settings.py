@@ -1,5 +1,7 @@
 """What a user may set, in ``kv_connector_extra_config``."""
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
@@ -43,11 +45,11 @@ class Settings:
         given = dict(given)
         if isinstance(given.get("catalogs"), str):
             given["catalogs"] = [part.strip() for part in given["catalogs"].split(",") if part.strip()]
-        settings = cls(**given)
-        for name, allowed in _CHOICES.items():
-            if getattr(settings, name) not in allowed:
-                raise InvalidError(f"{name} is {getattr(settings, name)!r}: allowed are {', '.join(allowed)}")
-        return settings
+        for name, value in given.items():
+            rule = _RULES[name]
+            if not rule.allows(value):
+                raise InvalidError(f"{name} is {value!r}: allowed {rule.allowed}")
+        return cls(**given)
 
     def connect(self) -> Pool:
         """Connects to the pool; raises an error that names the addresses if nothing answers within ``connect_wait``."""
@@ -61,8 +63,61 @@ class Settings:
         )
 
 
-_CHOICES = {
-    "verify": ("network", "always"),
-    "load_failure_policy": ("recompute", "fail"),
-    "weights_check": ("sampled", "full"),
+@dataclass(frozen=True)
+class _Rule:
+    """Which values a setting may have, and how to say it."""
+
+    allows: Callable[[Any], bool]
+    allowed: str
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _text(value: Any) -> bool:
+    return isinstance(value, str) and "\0" not in value
+
+
+def _whole(low: int, high: int) -> _Rule:
+    return _Rule(
+        lambda value: isinstance(value, int) and not isinstance(value, bool) and low <= value <= high,
+        f"are whole numbers from {low} to {high}",
+    )
+
+
+def _one_of(*choices: str) -> _Rule:
+    return _Rule(lambda value: isinstance(value, str) and value in choices, f"are {', '.join(choices)}")
+
+
+#: The longest time that a setting may ask for.
+_LONGEST = 3600
+_SECONDS = _Rule(
+    lambda value: _number(value) and 0 < value <= _LONGEST,
+    f"is a number of seconds above 0 and up to {_LONGEST}, like 0.5",
+)
+
+_RULES = {
+    "catalogs": _Rule(
+        lambda value: isinstance(value, list) and bool(value) and all(_text(part) and ":" in part for part in value),
+        "are addresses host:port, at least one, in a list or separated by commas",
+    ),
+    "dir": _Rule(lambda value: _text(value) and value.startswith("/"), "is the full path of a directory"),
+    "local": _Rule(lambda value: isinstance(value, bool), "are true and false"),
+    "verify": _one_of("network", "always"),
+    "tcp_streams": _whole(1, 16),
+    "connect_wait": _SECONDS,
+    "lookup_wait": _Rule(
+        lambda value: _number(value) and 0 <= value <= _LONGEST,
+        f"is a number of seconds from 0 (never wait) to {_LONGEST}",
+    ),
+    "lookup_deadline": _SECONDS,
+    "load_deadline": _SECONDS,
+    "save_deadline": _SECONDS,
+    "load_threads": _whole(1, 64),
+    "save_threads": _whole(1, 64),
+    "replicas": _whole(1, 64),
+    "load_failure_policy": _one_of("recompute", "fail"),
+    "weights_check": _one_of("sampled", "full"),
+    "weights_id": _Rule(_text, "is a text"),
 }

@@ -2,6 +2,7 @@
 
 Zero or a count is success, a negative number one of Mooncake's error codes. What is called often is in the extension
 module (:class:`tidepool._native.MooncakeStore`); this file adds set-up, configurations and what is seldom called.
+It is a directory because that is found before Mooncake's own ``store.so``: see :mod:`mooncake.others`.
 """
 
 import ctypes
@@ -14,6 +15,7 @@ from typing import Any
 
 from tidepool._native import BufferHandle, MooncakeStore
 
+from mooncake import others
 from mooncake.absent import (
     EngramStore,
     EngramStoreConfig,
@@ -21,7 +23,7 @@ from mooncake.absent import (
     absent_call,
     no_tensors,
 )
-from mooncake.buffer_pool import BufferLease, BufferPool, RegisteredBufferLease, RegisteredBufferPool
+from mooncake.buffers import BufferLease, BufferPool, RegisteredBufferLease, RegisteredBufferPool
 from mooncake.kinds import (
     Descriptor,
     DiskDescriptor,
@@ -54,7 +56,7 @@ from mooncake.settings import (
     with_known_names,
 )
 from mooncake.tasks import TASKS
-from tidepool import TidepoolError
+from tidepool import InvalidError, TidepoolError
 
 __all__ = [
     "BufferHandle",
@@ -353,14 +355,14 @@ class MooncakeDistributedStore(MooncakeStore):
         return self._remove(keys, force)
 
     def remove_by_regex(self, regex_pattern: str, force: bool = False) -> int:
-        return self._remove_matching(regex_pattern, force)
+        try:
+            return self._remove_matching(regex_pattern, force)
+        except InvalidError as error:
+            log.error("remove_by_regex: %s", error)
+            return _INVALID_PARAMS
 
     def remove_all(self, force: bool = False) -> int:
         return self._remove_matching(None, force)
-
-    def _remove_matching(self, pattern: str | None, force: bool) -> int:
-        code, keys = self._matching(pattern)
-        return code if code else self._remove(keys, force).count(0)
 
     # Replicas and tasks
 
@@ -526,3 +528,5 @@ def _replica(segment: str, size: int, endpoint: str) -> ReplicaDescriptor:
 
 for _kinds in (ObjectDataType, ReplicaStatus, TaskStatus, TaskType):
     globals().update(_kinds.__members__)
+
+others.warn()

@@ -1,4 +1,5 @@
-//! Least recently used, as an intrusive list over slot numbers: every operation takes constant time and no memory.
+//! An order of slots, as an intrusive list over their numbers: every operation takes constant time, and memory only where a
+//! slot's number is higher than any before.
 
 /// No slot: the end of the list.
 const NONE: u32 = u32::MAX;
@@ -10,36 +11,63 @@ struct Link {
     warmer: u32,
 }
 
-/// An order of slots by last use.
-pub struct Lru {
+impl Link {
+    const fn alone(slot: u32) -> Self {
+        Self { colder: slot, warmer: slot }
+    }
+}
+
+/// An order of slots, by default that of their last uses.
+pub struct SlotList {
     links: Vec<Link>,
     coldest: u32,
     warmest: u32,
+    len: u32,
 }
 
-impl Lru {
-    /// An empty order over slots `0..slots`.
+impl Default for SlotList {
+    fn default() -> Self {
+        Self::new(0)
+    }
+}
+
+impl SlotList {
+    /// An empty order with memory for slots `0..slots`.
     #[must_use]
     pub fn new(slots: u32) -> Self {
-        let links = (0..slots).map(|slot| Link { colder: slot, warmer: slot }).collect();
-        Self { links, coldest: NONE, warmest: NONE }
+        Self { links: (0..slots).map(Link::alone).collect(), coldest: NONE, warmest: NONE, len: 0 }
+    }
+
+    /// How many slots are in.
+    #[must_use]
+    pub const fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// Whether no slot is in.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
     }
 
     /// Whether the order holds `slot`.
     #[must_use]
     pub fn contains(&self, slot: u32) -> bool {
-        self.links[slot as usize].colder != slot
+        self.links.get(slot as usize).is_some_and(|link| link.colder != slot)
     }
 
     /// Adds `slot` as the most recently used. It must not be in the order.
     pub fn insert(&mut self, slot: u32) {
         debug_assert!(!self.contains(slot), "slot {slot} is in the order already");
+        let known = self.links.len() as u32;
+        self.links.extend((known..=slot).map(Link::alone));
         self.links[slot as usize] = Link { colder: self.warmest, warmer: NONE };
         match self.warmest {
             NONE => self.coldest = slot,
             warmest => self.links[warmest as usize].warmer = slot,
         }
         self.warmest = slot;
+        self.len += 1;
     }
 
     /// Makes `slot` the least recently used; nothing happens when it is not in.
@@ -52,6 +80,7 @@ impl Lru {
         self.links[slot as usize] = Link { colder: NONE, warmer: self.coldest };
         self.links[self.coldest as usize].colder = slot;
         self.coldest = slot;
+        self.len += 1;
     }
 
     /// Takes `slot` out; nothing happens when it is not in.
@@ -68,7 +97,8 @@ impl Lru {
             NONE => self.warmest = colder,
             warmer => self.links[warmer as usize].colder = colder,
         }
-        self.links[slot as usize] = Link { colder: slot, warmer: slot };
+        self.links[slot as usize] = Link::alone(slot);
+        self.len -= 1;
     }
 
     /// Makes `slot` the most recently used; nothing happens when it is not in.
@@ -88,8 +118,13 @@ impl Lru {
     /// The next slot after `slot`, towards the most recently used.
     #[must_use]
     pub fn warmer(&self, slot: u32) -> Option<u32> {
-        let warmer = self.links[slot as usize].warmer;
-        (self.contains(slot) && warmer != NONE).then_some(warmer)
+        let link = self.links.get(slot as usize)?;
+        (link.colder != slot && link.warmer != NONE).then_some(link.warmer)
+    }
+
+    /// All slots, the least recently used first.
+    pub fn from_coldest(&self) -> impl Iterator<Item = u32> {
+        std::iter::successors(self.coldest(), |&slot| self.warmer(slot))
     }
 }
 
@@ -98,24 +133,21 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn order(lru: &Lru) -> Vec<u32> {
-        std::iter::successors(lru.coldest(), |&slot| lru.warmer(slot)).collect()
-    }
-
     proptest! {
         #[test]
         fn the_order_is_that_of_a_naive_list(operations in prop::collection::vec((0..4u8, 0..8u32), 0..200)) {
-            let (mut lru, mut naive) = (Lru::new(8), Vec::new());
+            let (mut list, mut naive) = (SlotList::new(4), Vec::new());
             for (operation, slot) in operations {
                 let held = naive.contains(&slot);
                 match operation {
-                    0 if !held => { lru.insert(slot); naive.push(slot); }
-                    1 if held => { lru.touch(slot); naive.retain(|&s| s != slot); naive.push(slot); }
-                    3 if held => { lru.chill(slot); naive.retain(|&s| s != slot); naive.insert(0, slot); }
-                    2 => { lru.remove(slot); naive.retain(|&s| s != slot); }
+                    0 if !held => { list.insert(slot); naive.push(slot); }
+                    1 if held => { list.touch(slot); naive.retain(|&s| s != slot); naive.push(slot); }
+                    3 if held => { list.chill(slot); naive.retain(|&s| s != slot); naive.insert(0, slot); }
+                    2 => { list.remove(slot); naive.retain(|&s| s != slot); }
                     _ => {}
                 }
-                prop_assert_eq!(order(&lru), naive.clone());
+                prop_assert_eq!(list.from_coldest().collect::<Vec<_>>(), naive.clone());
+                prop_assert_eq!(list.len() as usize, naive.len());
             }
         }
     }

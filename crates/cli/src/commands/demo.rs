@@ -1,0 +1,181 @@
+//! `tidepool demo`: what a pool does for coding agents, in a minute: the same small workload without any cache, with the engines'
+//! own caches, and with a pool that runs for as long as the demo.
+
+use super::client::Outcome;
+use super::replay::curve;
+use crate::page::{Line, Page, Plot};
+use crate::{Status, output, progress};
+use clap::Args;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use std::{error::Error, path::PathBuf};
+use tidepool_catalog::{CatalogConfig, Server};
+use tidepool_client::ClientConfig;
+use tidepool_node::{Node, NodeConfig};
+use tidepool_replay::{Progress, Settings};
+use tidepool_sim::Blocks;
+use tidepool_sim::cluster::{Cluster, Report};
+use tidepool_types::ByteSize;
+use tidepool_workload::{Agents, Arrivals};
+
+/// Bytes of a token in the demo; real ones have 128 KiB or so.
+const TOKEN_BYTES: u64 = 64;
+/// Blocks of an engine's own cache: less than a session has.
+const LOCAL: Blocks = Blocks(40);
+/// Two engines.
+const ENGINES: u32 = 2;
+
+/// How long a demo, and where to.
+#[derive(Debug, Args)]
+pub struct DemoArgs {
+    /// Agents' sessions in all
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    sessions: u64,
+    /// How much faster than in reality time passes
+    #[arg(long, value_name = "NUMBER", default_value_t = 100.0, value_parser = super::engines::above_zero)]
+    pace: f64,
+    /// Memory for the pool
+    #[arg(long, value_name = "SIZE", default_value = "256MiB")]
+    capacity: ByteSize,
+    /// Where files in memory go
+    #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
+    dir: PathBuf,
+    /// Also write what was found as a page for a browser
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+/// One way to serve the same sessions.
+struct Arm {
+    name: &'static str,
+    report: Report,
+}
+
+/// Runs the command.
+pub(super) fn run(args: &DemoArgs) -> Outcome {
+    let pool = Pool::start(args)?;
+    output::text(&format!(
+        "{} sessions of coding agents on {ENGINES} emulated engines, {} times as fast as in reality\n",
+        args.sessions, args.pace
+    ))?;
+    let arms = [
+        ("no cache at all", Blocks(0), None),
+        ("engines' own caches", LOCAL, None),
+        ("with the pool", LOCAL, Some(pool.client())),
+    ];
+    let arms = arms.into_iter().map(|(name, local, pool)| play(args, name, local, pool));
+    let arms = arms.collect::<Result<Vec<Arm>, _>>()?;
+    output::text(&summary(&arms))?;
+    if let Some(path) = &args.html {
+        page(args, &arms).write(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        output::text(&format!("page: {}\n", path.display()))?;
+    }
+    Ok(Status::SUCCESS)
+}
+
+/// A pool for as long as it is not dropped. Its files go with it.
+struct Pool {
+    config: ClientConfig,
+    _node: Node,
+    _catalog: Server,
+    _dir: Directory,
+}
+
+/// A directory that is removed when dropped.
+struct Directory(PathBuf);
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        // What is left is empty but for files of a node that was killed.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+impl Pool {
+    fn start(args: &DemoArgs) -> Result<Self, Box<dyn Error>> {
+        let dir = args.dir.join(format!("tidepool-demo-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+        let directory = Directory(dir.clone());
+        let catalog = Server::start(CatalogConfig { settle: Duration::ZERO, ..CatalogConfig::default() })?;
+        let catalogs = vec![catalog.address().to_string()];
+        let (capacity, small) = (args.capacity, NodeConfig::small("demo"));
+        let node = Node::start(NodeConfig { dir: dir.clone(), catalogs: catalogs.clone(), capacity, ..small })?;
+        let config = ClientConfig { dir, catalogs, ..ClientConfig::default() };
+        Ok(Self { config, _node: node, _catalog: catalog, _dir: directory })
+    }
+
+    fn client(&self) -> ClientConfig {
+        self.config.clone()
+    }
+}
+
+fn play(
+    args: &DemoArgs,
+    name: &'static str,
+    local_blocks: Blocks,
+    pool: Option<ClientConfig>,
+) -> Result<Arm, Box<dyn Error>> {
+    let live = (args.sessions as f64 / 2.0).max(1.0);
+    let agents = Agents { sessions: Some(args.sessions), arrivals: Arrivals::Live(live), ..Agents::codex() };
+    let block_bytes = TOKEN_BYTES * u64::from(agents.block_tokens);
+    let cluster = Cluster {
+        engines: ENGINES,
+        local_blocks,
+        block_bytes,
+        block_tokens: agents.block_tokens,
+        node_blocks: Blocks(0),
+        ..Cluster::default()
+    };
+    let settings = Settings { cluster, pool, pace: args.pace, name: "demo".to_owned(), at_once: 16 };
+    let (sessions, progress) = (agents.sessions()?, Progress::default());
+    let played = progress::waiting(name, || tidepool_replay::run(&settings, sessions, &progress));
+    let played = played.map_err(|error| error.to_string())?;
+    match progress.wrong_blocks.load(Ordering::Relaxed) {
+        0 if !played.is_partial => Ok(Arm { name, report: played.report }),
+        0 => Err("the pool took nothing any more".into()),
+        wrong => Err(format!("{wrong} blocks came with wrong bytes").into()),
+    }
+}
+
+/// The cells of an arm.
+fn cells(arm: &Arm) -> [String; 6] {
+    let Arm { name, report } = arm;
+    let seconds = |micros: u64| format!("{:.2} s", micros as f64 / 1e6);
+    [
+        (*name).to_owned(),
+        format!("{:.1} %", 100.0 * report.tally.hit_rate()),
+        seconds(report.first_token.at(0.5)),
+        seconds(report.first_token.at(0.99)),
+        seconds(report.end_to_end.at(0.5)),
+        format!("{:.0} s", report.computed_seconds),
+    ]
+}
+
+const HEAD: [&str; 6] = ["", "hit rate", "first token", "p99", "end to end", "GPU time"];
+
+fn summary(arms: &[Arm]) -> String {
+    let row = |cells: [String; 6]| {
+        let [name, rest @ ..] = cells;
+        let rest: String = rest.iter().map(|cell| format!("{cell:>12}")).collect();
+        format!("{name:<20}{rest}\n")
+    };
+    let rows: String = arms.iter().map(|arm| row(cells(arm))).collect();
+    format!("{}{rows}", row(HEAD.map(str::to_owned)))
+}
+
+fn page(args: &DemoArgs, arms: &[Arm]) -> Page {
+    let rows: Vec<Vec<String>> = arms.iter().map(|arm| cells(arm).to_vec()).collect();
+    let line = |arm: &Arm| -> Vec<(f64, f64)> { curve(&arm.report.first_token) };
+    let lines: Vec<Line<'_>> = arms.iter().map(|arm| Line { name: arm.name, points: line(arm) }).collect();
+    let plot = Plot { title: "Time to first token", x: "% of requests", y: "seconds at most", lines: &lines };
+    let what = format!(
+        "{} sessions of coding agents on {ENGINES} emulated engines, round-robin, {} times as fast as in reality. \
+         Every byte that came from the pool was checked.",
+        args.sessions, args.pace
+    );
+    Page::new("Tidepool: what a pool does for coding agents")
+        .text(&what)
+        .heading("The same sessions")
+        .table(&HEAD, &rows)
+        .plot(&plot)
+}

@@ -1,0 +1,166 @@
+//! `tidepool replay`: plays a trace against a running pool, with real bytes, from emulated engines.
+
+use super::client::{ClientArgs, Outcome, PARTIAL};
+use super::engines::{EnginesArgs, above_zero};
+use super::reports;
+use super::traces::{Read, TraceArgs, positive};
+use crate::page::{Line, Page, Plot};
+use crate::{Status, output, progress};
+use clap::Args;
+use serde_json::{Value, json};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::{error::Error, path::PathBuf};
+use tidepool_replay::{Progress, Replay, Settings};
+use tidepool_sim::Quantiles;
+use tidepool_sim::cluster::{ClosedLoop, OpenLoop, Report};
+use tidepool_types::ByteSize;
+
+/// What to play, and on what.
+#[derive(Debug, Args)]
+pub struct ReplayArgs {
+    #[command(flatten)]
+    trace: TraceArgs,
+    /// Engines to emulate
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=256))]
+    engines: u32,
+    /// Without a pool: engines have their own caches only
+    #[arg(long)]
+    no_pool: bool,
+    /// Bytes that a token has in the pool and in the engines' caches. Real ones have 128KiB or so; less is faster to play
+    #[arg(long, value_name = "SIZE", default_value = "64B", value_parser = positive)]
+    token_bytes: ByteSize,
+    /// How much faster than in the trace time passes: pauses, computing, decoding. Bytes take the time that they take
+    #[arg(long, value_name = "NUMBER", default_value_t = 20.0, value_parser = above_zero)]
+    pace: f64,
+    /// What the names of this run's blocks begin with; runs of one name share blocks [default: a new one]
+    #[arg(long)]
+    name: Option<String>,
+    /// Requests that one engine works on at a time
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=256))]
+    at_once: u32,
+    /// Also write what was found as a page for a browser
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    #[command(flatten)]
+    of_engines: EnginesArgs,
+    #[command(flatten)]
+    client: ClientArgs,
+}
+
+/// Runs the command.
+pub(super) fn run(args: &ReplayArgs) -> Outcome {
+    let mut trace = args.trace.open()?;
+    let settings = settings(args, trace.block_tokens())?;
+    if !args.no_pool {
+        args.client.connect()?.expect_nodes()?;
+    }
+    let (progress, mut error) = (Progress::default(), None);
+    let requests = std::iter::from_fn(|| trace.next()?.map_err(|ended| error = Some(ended)).ok());
+    let played = progress::waiting("replaying", || match args.of_engines.closed_loop {
+        true => tidepool_replay::run(&settings, ClosedLoop::new(requests), &progress),
+        false => tidepool_replay::run(&settings, OpenLoop::new(requests), &progress),
+    });
+    let played = played.map_err(|error| error.to_string())?;
+    let read = Read::of(&args.trace.path, &trace, error);
+    let counts = Counts::of(&progress);
+    match args.client.json {
+        true => output::line(&json_of(args, &played, &counts, &read))?,
+        false => output::text(&format!("{}{}", reports::text(&played.report), counts.text(&played)))?,
+    };
+    if let Some(path) = &args.html {
+        let page = page(args, &played, &counts);
+        page.write(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    }
+    status(&played, &counts, read.status())
+}
+
+fn settings(args: &ReplayArgs, block_tokens: u32) -> Result<Settings, Box<dyn Error>> {
+    let block_bytes = args.token_bytes.0.saturating_mul(block_tokens.into());
+    let cluster = args.of_engines.cluster(args.engines, block_tokens, block_bytes);
+    let pool = if args.no_pool { None } else { Some(args.client.settings()?) };
+    let name = args.name.clone().unwrap_or_else(|| format!("replay-{}-{}", std::process::id(), now_millis()));
+    Ok(Settings { cluster, pool, pace: args.pace, name, at_once: args.at_once })
+}
+
+/// Milliseconds that the clock shows: names that differ between runs.
+fn now_millis() -> u128 {
+    std::time::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_millis())
+}
+
+/// What was not as it should be.
+struct Counts {
+    wrong: u64,
+    lost: u64,
+    failed: u64,
+    put: u64,
+}
+
+impl Counts {
+    fn of(progress: &Progress) -> Self {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let Progress { wrong_blocks, lost_blocks, failed_puts, put_blocks, .. } = progress;
+        Self { wrong: read(wrong_blocks), lost: read(lost_blocks), failed: read(failed_puts), put: read(put_blocks) }
+    }
+
+    fn text(&self, played: &Replay) -> String {
+        let Self { wrong, lost, failed, put } = self;
+        let late = played.latest.as_secs_f64();
+        format!(
+            "blocks        {put} put, {failed} not taken, {lost} gone before they were read, {wrong} wrong\nlate          {late:.3} s at most\n"
+        )
+    }
+}
+
+fn json_of(args: &ReplayArgs, played: &Replay, counts: &Counts, read: &Read) -> Value {
+    let mut value = reports::json(&played.report, read);
+    let Counts { wrong, lost, failed, put } = counts;
+    value["replay"] = json!({
+        "wrong_blocks": wrong,
+        "lost_blocks": lost,
+        "failed_puts": failed,
+        "put_blocks": put,
+        "latest_seconds": played.latest.as_secs_f64(),
+        "partial": played.is_partial,
+        "pace": args.pace,
+    });
+    value
+}
+
+fn status(played: &Replay, counts: &Counts, read: Status) -> Outcome {
+    if counts.wrong > 0 {
+        return Err(format!("{} blocks came with wrong bytes", counts.wrong).into());
+    }
+    if played.is_partial {
+        output::complain("the pool took nothing any more: this is about the requests before");
+        return Ok(Status(PARTIAL));
+    }
+    Ok(read)
+}
+
+fn page(args: &ReplayArgs, played: &Replay, counts: &Counts) -> Page {
+    let Report { first_token, end_to_end, .. } = &played.report;
+    let lines = [
+        Line { name: "first token", points: curve(first_token) },
+        Line { name: "end to end", points: curve(end_to_end) },
+    ];
+    let plot = Plot { title: "How long requests took", x: "% of requests", y: "seconds at most", lines: &lines };
+    let engines = format!(
+        "{} emulated engines on {}, {} times as fast as in the trace, {} the pool.",
+        args.engines,
+        args.trace.path.display(),
+        args.pace,
+        if args.no_pool { "without" } else { "with" }
+    );
+    let text = format!("{}{}", reports::text(&played.report), counts.text(played));
+    let cells = |line: &str| {
+        Some(line.split_at_checked(14)).flatten().map(|(name, value)| vec![name.trim().to_owned(), value.to_owned()])
+    };
+    let rows: Vec<_> = text.lines().filter_map(cells).collect();
+    Page::new("Tidepool: replay").text(&engines).heading("What was found").table(&["", ""], &rows).plot(&plot)
+}
+
+/// Of every percent of requests, the seconds that they took at most.
+pub(super) fn curve(times: &Quantiles) -> Vec<(f64, f64)> {
+    let at = |part: f64| (100.0 * part, times.at(part) as f64 / 1e6);
+    (0..=100).map(|percent| at(f64::from(percent) / 100.0)).collect()
+}

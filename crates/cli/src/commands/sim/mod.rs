@@ -1,0 +1,143 @@
+//! `tidepool sim`: what a cache, or a cluster of engines with a pool, would do for a trace.
+
+mod cluster;
+
+use super::Usage;
+use super::client::Outcome;
+use super::traces::{Read, SizeArgs, TraceArgs, grouped, positive, rounded};
+use crate::output;
+use clap::Args;
+use serde_json::json;
+use std::{error::Error, fmt, str::FromStr};
+use tidepool_policy::eviction::{Eviction, Policy};
+use tidepool_sim::{Blocks, Clairvoyant, Future, Pool, Tally, Ties};
+use tidepool_types::ByteSize;
+
+/// Which cache on which trace.
+#[derive(Debug, Args)]
+pub struct SimArgs {
+    #[command(flatten)]
+    trace: TraceArgs,
+    /// Size of the cache, or of all the cluster's memory for the pool, in blocks [default: no limit]
+    #[arg(long, value_name = "N", conflicts_with = "capacity", value_parser = clap::value_parser!(u64).range(1..))]
+    capacity_blocks: Option<u64>,
+    /// The same in bytes, as 512GiB; --token-bytes says how many blocks that is
+    #[arg(long, value_name = "SIZE", value_parser = positive)]
+    capacity: Option<ByteSize>,
+    /// What is evicted first: lru, s3fifo, sieve, agents, clairvoyant (knows the future; as published figures count it) or optimal (no
+    /// order has more hits)
+    #[arg(long, default_value_t = Order::Plain(Policy::Lru))]
+    policy: Order,
+    #[command(flatten)]
+    size: SizeArgs,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    cluster: cluster::ClusterArgs,
+}
+
+/// An order of eviction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Order {
+    /// One that a pool can have.
+    Plain(Policy),
+    /// One that has read the trace before.
+    Clairvoyant(Ties),
+}
+
+impl FromStr for Order {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match (text, text.parse()) {
+            ("clairvoyant", _) => Ok(Self::Clairvoyant(Ties::Shallowest)),
+            ("optimal", _) => Ok(Self::Clairvoyant(Ties::Deepest)),
+            (_, Ok(policy)) => Ok(Self::Plain(policy)),
+            _ => {
+                let plain = Policy::ALL.map(|policy| policy.to_string()).join(", ");
+                Err(format!("allowed are {plain}, clairvoyant and optimal"))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Plain(policy) => policy.fmt(f),
+            Self::Clairvoyant(Ties::Shallowest) => f.write_str("clairvoyant"),
+            Self::Clairvoyant(Ties::Deepest) => f.write_str("optimal"),
+        }
+    }
+}
+
+/// Runs the command.
+pub(super) fn run(args: &SimArgs) -> Outcome {
+    if let Some(engines) = args.cluster.engines {
+        return cluster::run(args, engines);
+    }
+    let order = order(args)?;
+    let trace = args.trace.open()?;
+    let block_tokens = trace.block_tokens();
+    let capacity = capacity(args, block_tokens, 1)?;
+    let (mut pool, mut tally) = (Pool::new(capacity, order), Tally::default());
+    let read = args.trace.each(trace, |request| tally.add(request, pool.serve(request), block_tokens))?;
+    print(args, &read, capacity, &tally, pool.evicted())?;
+    Ok(read.status())
+}
+
+fn order(args: &SimArgs) -> Result<Box<dyn Eviction>, Box<dyn Error>> {
+    let ties = match args.policy {
+        Order::Plain(policy) => return Ok(policy.build()),
+        Order::Clairvoyant(ties) => ties,
+    };
+    let (mut future, trace) = (Future::default(), args.trace.open()?);
+    // What ends the trace early is told when it is read again.
+    trace.map_while(Result::ok).for_each(|request| future.learn(&request));
+    Ok(Box::new(Clairvoyant::new(future, ties)))
+}
+
+/// The capacity, of which each of `parts` must get a block.
+fn capacity(args: &SimArgs, block_tokens: u32, parts: u64) -> Result<Blocks, Usage> {
+    let block = args.size.block_bytes(block_tokens);
+    let of_bytes = args.capacity.map(|bytes| bytes.0 / block);
+    let blocks = args.capacity_blocks.or(of_bytes).map_or(Blocks::UNLIMITED, Blocks);
+    if blocks < Blocks(parts) {
+        let least = rounded(block.saturating_mul(parts));
+        return Err(Usage(format!("--capacity: allowed is a block or more for each node, {least} in all")));
+    }
+    Ok(blocks)
+}
+
+fn print(args: &SimArgs, read: &Read, capacity: Blocks, tally: &Tally, evicted: Blocks) -> std::io::Result<bool> {
+    let capacity = Some(capacity).filter(|size| *size != Blocks::UNLIMITED);
+    if args.json {
+        return output::line(&json!({
+            "hit_rate": tally.hit_rate(),
+            "policy": args.policy.to_string(),
+            "capacity_blocks": capacity.map(|blocks| blocks.0),
+            "blocks": tally.blocks,
+            "hit_blocks": tally.hit_blocks,
+            "evicted_blocks": evicted.0,
+            "input_tokens": tally.input_tokens,
+            "hit_tokens": tally.hit_tokens,
+            "trace": read.describe(),
+        }));
+    }
+    let size = capacity.map_or_else(
+        || "no limit".to_owned(),
+        |Blocks(blocks)| {
+            let bytes = blocks.saturating_mul(args.size.block_bytes(read.block_tokens));
+            format!("{} blocks ({})", grouped(blocks), rounded(bytes))
+        },
+    );
+    output::text(&format!(
+        "hit rate   {:.2} %\nhits       {} of {} blocks\ncache      {size}, {}\nevicted    {} blocks\n",
+        100.0 * tally.hit_rate(),
+        grouped(tally.hit_blocks),
+        grouped(tally.blocks),
+        args.policy,
+        grouped(evicted.0),
+    ))
+}

@@ -1,0 +1,191 @@
+//! `tidepool trace convert`, `slice`, `merge` and `scale`: traces made of others, written in our own format.
+
+use crate::commands::Usage;
+use crate::commands::client::Outcome;
+use crate::commands::traces::{Opened, Read, ReadArgs, TraceArgs, grouped};
+use crate::{Status, output, progress};
+use clap::Args;
+use serde_json::json;
+use std::{error::Error, fs::File, io::BufWriter, path::PathBuf};
+use tidepool_trace::{Merge, Millis, Request, Scale, Slice, TraceError, Writer};
+use tidepool_types::Span;
+
+/// Where a trace is written to.
+#[derive(Debug, Args)]
+pub(super) struct WriteArgs {
+    /// File to write; one that exists is left alone unless --force is given
+    #[arg(long, short, value_name = "FILE")]
+    output: PathBuf,
+    /// Replace the file if it exists
+    #[arg(long)]
+    force: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// What to convert.
+#[derive(Debug, Args)]
+pub struct ConvertArgs {
+    #[command(flatten)]
+    trace: TraceArgs,
+    #[command(flatten)]
+    write: WriteArgs,
+}
+
+/// What to take.
+#[derive(Debug, Args)]
+pub struct SliceArgs {
+    #[command(flatten)]
+    trace: TraceArgs,
+    /// When the slice begins, from the start of the trace
+    #[arg(long, value_name = "TIME", default_value = "0s")]
+    from: Span,
+    /// When it ends [default: with the trace]
+    #[arg(long, value_name = "TIME")]
+    until: Option<Span>,
+    /// Take no more than this many requests
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    limit: Option<u64>,
+    #[command(flatten)]
+    write: WriteArgs,
+}
+
+/// What to merge.
+#[derive(Debug, Args)]
+pub struct MergeArgs {
+    /// Files with the traces
+    #[arg(required = true, num_args = 1.., value_name = "TRACE")]
+    traces: Vec<PathBuf>,
+    #[command(flatten)]
+    read: ReadArgs,
+    /// Equal hashes and sessions in two traces are the same, as in parts of one trace; by default each trace's are its own
+    #[arg(long)]
+    shared: bool,
+    #[command(flatten)]
+    write: WriteArgs,
+}
+
+/// What to scale.
+#[derive(Debug, Args)]
+pub struct ScaleArgs {
+    #[command(flatten)]
+    trace: TraceArgs,
+    /// What all times are multiplied by: 0.5 is twice the load
+    #[arg(long, value_name = "NUMBER", value_parser = factor)]
+    factor: f64,
+    #[command(flatten)]
+    write: WriteArgs,
+}
+
+fn factor(text: &str) -> Result<f64, String> {
+    let factor = text.parse().ok().filter(|factor| (1e-6..=1e6).contains(factor));
+    factor.ok_or_else(|| "allowed is a number from 0.000001 to 1000000".to_owned())
+}
+
+pub(super) fn convert(args: &ConvertArgs) -> Outcome {
+    args.write.all_of(&args.trace, |trace| Box::new(trace))
+}
+
+pub(super) fn slice(args: &SliceArgs) -> Outcome {
+    let millis = |span: Span| Millis(u64::try_from(span.0.as_millis()).unwrap_or(u64::MAX));
+    let (from, until) = (millis(args.from), args.until.map_or(Millis(u64::MAX), millis));
+    if until <= from {
+        return Err(Usage(format!("--until: allowed is what is after --from, {}", args.from)).into());
+    }
+    let limit = args.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
+    args.write.all_of(&args.trace, |trace| Box::new(Slice::new(trace, from, until).take(limit)))
+}
+
+pub(super) fn scale(args: &ScaleArgs) -> Outcome {
+    args.write.all_of(&args.trace, |trace| Box::new(Scale::new(trace, args.factor)))
+}
+
+pub(super) fn merge(args: &MergeArgs) -> Outcome {
+    let opened = args.traces.iter().map(|path| args.read.open(path));
+    let mut traces = opened.collect::<Result<Vec<Opened>, _>>()?;
+    let tokens = traces.first().map_or(0, Opened::block_tokens);
+    let other = |trace: &&Opened| trace.block_tokens() != tokens;
+    if let Some(other) = traces.iter().find(other) {
+        return Err(format!("blocks of {tokens} and of {} tokens cannot be merged", other.block_tokens()).into());
+    }
+    let written = args.write.write(tokens, Merge::new(traces.iter_mut().collect(), args.shared))?;
+    args.traces.iter().zip(&traces).for_each(|(path, trace)| drop(Read::of(path, trace, None)));
+    args.write.tell(&written)
+}
+
+/// Requests that come one after the other.
+type Requests<'a> = Box<dyn Iterator<Item = Result<Request, TraceError>> + 'a>;
+
+/// What was written, and why no more.
+pub(super) struct Written {
+    requests: u64,
+    error: Option<String>,
+}
+
+impl WriteArgs {
+    /// Writes what `make` makes of a trace.
+    fn all_of(&self, args: &TraceArgs, make: impl for<'a> FnOnce(&'a mut Opened) -> Requests<'a>) -> Outcome {
+        let mut trace = args.open()?;
+        let written = self.write(trace.block_tokens(), make(&mut trace))?;
+        Read::of(&args.path, &trace, None);
+        self.tell(&written)
+    }
+
+    /// Writes a file beside the one that is wanted, so that a trace can be replaced by what is made of it.
+    pub(super) fn write(
+        &self,
+        block_tokens: u32,
+        requests: impl Iterator<Item = Result<Request, TraceError>>,
+    ) -> Result<Written, Box<dyn Error>> {
+        let path = &self.output;
+        if path.exists() && !self.force {
+            return Err(Usage(format!("{} exists: --force replaces it", path.display())).into());
+        }
+        let mut part = path.clone().into_os_string();
+        part.push(".part");
+        let blame = |error: &dyn Error| format!("{}: {error}", path.display());
+        let file = File::create(&part).map_err(|error| blame(&error))?;
+        let written =
+            progress::waiting("writing", || write_to(file, block_tokens, requests)).map_err(|error| blame(&error));
+        let done =
+            written.and_then(|written| std::fs::rename(&part, path).map(|()| written).map_err(|error| blame(&error)));
+        // What could not be finished is of no use.
+        done.inspect_err(|_| drop(std::fs::remove_file(&part))).map_err(Into::into)
+    }
+
+    /// Says what was written.
+    pub(super) fn tell(&self, written: &Written) -> Outcome {
+        let (requests, error) = (written.requests, &written.error);
+        if let Some(error) = error {
+            output::complain(&format!("{error}; only the {requests} requests before were written"));
+        }
+        match self.json {
+            true => output::line(&json!({ "requests": requests, "error": error }))?,
+            false => output::text(&format!("{} requests\n", grouped(requests)))?,
+        };
+        Ok(if error.is_some() { Status::FAILURE } else { Status::SUCCESS })
+    }
+}
+
+/// Requests up to the first that cannot be read.
+fn write_to(
+    file: File,
+    block_tokens: u32,
+    requests: impl Iterator<Item = Result<Request, TraceError>>,
+) -> Result<Written, TraceError> {
+    let mut writer = Writer::new(BufWriter::with_capacity(1 << 18, file), block_tokens)?;
+    let mut written = Written { requests: 0, error: None };
+    for request in requests {
+        match request {
+            Ok(request) => writer.write(&request)?,
+            Err(error) => {
+                written.error = Some(error.to_string());
+                break;
+            }
+        }
+        written.requests += 1;
+    }
+    writer.finish()?;
+    Ok(written)
+}

@@ -1,0 +1,97 @@
+//! `tidepool trace stat`: what a trace is like.
+
+use crate::commands::client::Outcome;
+use crate::commands::traces::{Read, TraceArgs, bar, grouped};
+use crate::output;
+use clap::Args;
+use serde_json::{Value, json};
+use tidepool_sim::{Blocks, Curve, Quantiles, StatBuilder, TraceStat};
+
+/// Blocks that are followed at a time: figures of a trace with no more are exact.
+const MOST_TRACKED: usize = 4 << 20;
+
+/// Which trace.
+#[derive(Debug, Args)]
+pub struct StatArgs {
+    #[command(flatten)]
+    trace: TraceArgs,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the command.
+pub(super) fn run(args: &StatArgs) -> Outcome {
+    let trace = args.trace.open()?;
+    let mut builder = StatBuilder::new(MOST_TRACKED, trace.block_tokens());
+    let read = args.trace.each(trace, |request| builder.add(request))?;
+    let (stat, curve) = builder.finish();
+    if args.json {
+        output::line(&json(&stat, &curve, &read))?
+    } else {
+        output::text(&text(&stat, &curve))?
+    };
+    Ok(read.status())
+}
+
+/// What is shown as a distribution.
+fn spreads(stat: &TraceStat, curve: &Curve) -> Vec<(&'static str, Quantiles)> {
+    let mut spreads = vec![
+        ("input_tokens", stat.input_tokens.clone()),
+        ("output_tokens", stat.output_tokens.clone()),
+        ("reuse_distance_blocks", curve.reuse_distances()),
+        ("reuse_gap_ms", stat.reuse_gaps.clone()),
+        ("pause_ms", stat.pauses.clone()),
+    ];
+    spreads.retain(|(_, spread)| spread.count() > 0);
+    spreads
+}
+
+fn json(stat: &TraceStat, curve: &Curve, read: &Read) -> Value {
+    let mut object = json!({
+        "duration_ms": stat.end.0,
+        "blocks": stat.blocks,
+        "sessions": stat.sessions,
+        "requests_in_sessions": stat.in_sessions,
+        "hit_rate_ceiling": curve.ceiling(),
+        "hit_rate_ceiling_error": curve.error(Blocks::UNLIMITED),
+        "blocks_for_one_sampled": curve.unit().0,
+        "trace": read.describe(),
+    });
+    for (name, spread) in spreads(stat, curve) {
+        let [p10, p50, p90, p99] = [0.1, 0.5, 0.9, 0.99].map(|part| spread.at(part));
+        object[name] = json!({
+            "mean": spread.mean(), "p10": p10, "p50": p50, "p90": p90, "p99": p99, "max": spread.largest(),
+        });
+    }
+    object
+}
+
+fn text(stat: &TraceStat, curve: &Curve) -> String {
+    let minutes = stat.end.0 as f64 / 60_000.0;
+    let mut text = format!(
+        "requests     {} in {minutes:.1} minutes\nblocks       {}\nsessions     {}\nhit ceiling  {:.2} %\n",
+        grouped(stat.requests),
+        grouped(stat.blocks),
+        grouped(stat.sessions),
+        100.0 * curve.ceiling(),
+    );
+    for (name, spread) in spreads(stat, curve) {
+        let [p10, p50, p90, p99] = [0.1, 0.5, 0.9, 0.99].map(|part| grouped(spread.at(part)));
+        let most = grouped(spread.largest());
+        text +=
+            &format!("\n{name}: mean {:.0}, p10 {p10}, p50 {p50}, p90 {p90}, p99 {p99}, most {most}\n", spread.mean());
+        text += &plot(&spread);
+    }
+    text
+}
+
+/// A bar for each power of two.
+fn plot(spread: &Quantiles) -> String {
+    let octaves = spread.octaves();
+    let most = octaves.iter().map(|(_, count)| *count).max().unwrap_or(1);
+    let line = |(from, count): &(u64, u64)| {
+        format!("{:>15}  {:<40} {}\n", grouped(*from), bar(*count as f64 / most as f64, 40), grouped(*count))
+    };
+    octaves.iter().map(line).collect()
+}

@@ -1,0 +1,176 @@
+//! Reading traces, for the commands that do: how they are named on the command line, and what is said about bad ones.
+
+use crate::{Status, output, progress};
+use clap::Args;
+use serde_json::{Value, json};
+use std::{error::Error, fs, path::Path, path::PathBuf};
+use tidepool_trace::{BLOCK_TOKENS, Format, Options, Reader, Report, Request, TraceError};
+use tidepool_types::ByteSize;
+
+/// How traces are read.
+#[derive(Debug, Clone, Args)]
+pub(super) struct ReadArgs {
+    /// Format of the trace: tidepool, mooncake or azure [default: known by the first line]
+    #[arg(long, value_name = "FORMAT")]
+    format: Option<Format>,
+    /// Stop at the first malformed line instead of skipping it
+    #[arg(long)]
+    strict: bool,
+    /// Tokens of a block, where the trace does not say
+    #[arg(long, value_name = "N", default_value_t = BLOCK_TOKENS, value_parser = clap::value_parser!(u32).range(1..))]
+    block_tokens: u32,
+}
+
+/// A trace whose beginning has been read.
+pub(super) type Opened = Reader<std::io::BufReader<fs::File>>;
+
+impl ReadArgs {
+    pub(super) fn open(&self, path: &Path) -> Result<Opened, Box<dyn Error>> {
+        let options = Options { format: self.format, strict: self.strict, block_tokens: self.block_tokens };
+        Reader::open(path, options).map_err(|error| blame(path, error))
+    }
+}
+
+fn blame(path: &Path, error: TraceError) -> Box<dyn Error> {
+    format!("{}: {error}", path.display()).into()
+}
+
+/// What was met in a trace that was read.
+pub(super) struct Read {
+    pub(super) block_tokens: u32,
+    report: Report,
+    /// What ended it early.
+    error: Option<String>,
+}
+
+impl Read {
+    /// Of a trace that was read, up to `error` if there was one; says what was wrong with it.
+    pub(super) fn of(path: &Path, trace: &Opened, error: Option<TraceError>) -> Self {
+        let error = error.map(|error| blame(path, error).to_string());
+        let read = Self { block_tokens: trace.block_tokens(), report: trace.report().clone(), error };
+        read.complain(path);
+        read
+    }
+
+    fn complain(&self, path: &Path) {
+        let Report { malformed, first_malformed, backwards, .. } = &self.report;
+        if let Some(first) = first_malformed.as_ref().filter(|_| self.error.is_none()) {
+            output::complain(&format!("{}: {malformed} malformed lines skipped; the first: {first}", path.display()));
+        }
+        if *backwards > 0 {
+            let what = "requests are earlier than those before them, and count as arriving with them";
+            output::complain(&format!("{}: {backwards} {what}", path.display()));
+        }
+        if let Some(error) = &self.error {
+            output::complain(&format!("{error}; what follows is about the {} requests before", self.report.requests));
+        }
+    }
+
+    /// Failure if the trace ended early.
+    pub(super) fn status(&self) -> Status {
+        if self.error.is_some() { Status::FAILURE } else { Status::SUCCESS }
+    }
+
+    /// For the JSON object of a command: what the trace was, and what was wrong with it.
+    pub(super) fn describe(&self) -> Value {
+        json!({
+            "requests": self.report.requests,
+            "block_tokens": self.block_tokens,
+            "malformed_lines": self.report.malformed,
+            "first_malformed": self.report.first_malformed.as_ref().map(ToString::to_string),
+            "times_backwards": self.report.backwards,
+            "error": self.error,
+        })
+    }
+}
+
+/// A trace, and how it is read.
+#[derive(Debug, Clone, Args)]
+pub(super) struct TraceArgs {
+    /// File with the trace
+    #[arg(value_name = "TRACE")]
+    pub(super) path: PathBuf,
+    #[command(flatten)]
+    pub(super) read: ReadArgs,
+}
+
+impl TraceArgs {
+    pub(super) fn open(&self) -> Result<Opened, Box<dyn Error>> {
+        self.read.open(&self.path)
+    }
+
+    /// Reads all of a trace; what stops it early is told, and what came before counts.
+    pub(super) fn each(&self, mut trace: Opened, mut use_it: impl FnMut(&Request)) -> Result<Read, Box<dyn Error>> {
+        let bar = progress::bytes("reading", fs::metadata(&self.path).map_or(0, |data| data.len()));
+        let (mut error, mut requests) = (None, 0);
+        while let Some(request) = trace.next() {
+            match request {
+                Ok(request) => use_it(&request),
+                Err(ended) => error = Some(ended),
+            }
+            requests += 1;
+            bar.set_position(trace.bytes());
+        }
+        bar.finish_and_clear();
+        let read = Read::of(&self.path, &trace, error);
+        self.expect_some(requests).map(|()| read)
+    }
+
+    /// There is nothing to say about a trace without requests.
+    pub(super) fn expect_some(&self, requests: u64) -> Result<(), Box<dyn Error>> {
+        if requests > 0 { Ok(()) } else { Err(format!("{}: no requests in this trace", self.path.display()).into()) }
+    }
+}
+
+/// How large blocks are.
+#[derive(Debug, Clone, Args)]
+pub(super) struct SizeArgs {
+    /// Bytes of attention state for one token; the default is that of an 8-billion-parameter Llama 3
+    #[arg(long, value_name = "SIZE", default_value = "128KiB", value_parser = positive)]
+    token_bytes: ByteSize,
+}
+
+impl SizeArgs {
+    pub(super) const fn block_bytes(&self, block_tokens: u32) -> u64 {
+        self.token_bytes.0.saturating_mul(block_tokens as u64)
+    }
+}
+
+/// A size that is not zero.
+pub(super) fn positive(text: &str) -> Result<ByteSize, String> {
+    let size: ByteSize = text.parse().map_err(|error| format!("{error}"))?;
+    if size.0 > 0 { Ok(size) } else { Err("allowed is 1B or more".to_owned()) }
+}
+
+/// A number with thousands apart.
+pub(super) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let groups = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy);
+    groups.collect::<Vec<_>>().join(",")
+}
+
+/// A size for people, in binary units with one digit.
+pub(super) fn rounded(bytes: u64) -> String {
+    let units = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
+    let unit = units.iter().find(|(_, shift)| bytes >> shift > 0);
+    unit.map_or_else(
+        || format!("{bytes} B"),
+        |(name, shift)| format!("{:.1} {name}", bytes as f64 / (1_u64 << shift) as f64),
+    )
+}
+
+/// A bar that is `part` of `width` characters long.
+pub(super) fn bar(part: f64, width: usize) -> String {
+    "#".repeat((part.clamp(0.0, 1.0) * width as f64).round() as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_sizes_are_written_for_people() {
+        assert_eq!([0, 999, 1000, 12_345_678].map(grouped), ["0", "999", "1,000", "12,345,678"]);
+        assert_eq!([5, 2048, 3 << 39].map(rounded), ["5 B", "2.0 KiB", "1.5 TiB"]);
+    }
+}

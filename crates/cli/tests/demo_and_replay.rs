@@ -1,0 +1,41 @@
+//! `tidepool demo` and `tidepool replay` do what they say, and leave nothing behind.
+
+mod common;
+
+use common::{code, json, stderr, stdout, tidepool};
+use std::path::Path;
+
+fn path(path: &Path) -> &str {
+    path.to_str().expect("a path of a test")
+}
+
+#[test]
+fn the_demo_compares_three_ways_writes_a_page_and_cleans_up() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let page = dir.path().join("demo.html");
+    let args = ["demo", "--sessions", "2", "--pace", "1000", "--capacity", "64MiB"];
+    let output = tidepool(&[&args[..], &["--dir", path(dir.path()), "--html", path(&page)]].concat());
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    let said = stdout(&output);
+    for arm in ["no cache at all", "engines' own caches", "with the pool"] {
+        assert!(said.contains(arm), "{said}");
+    }
+    assert!(std::fs::read_to_string(&page).unwrap().contains("<svg"));
+    let left: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["demo.html"]);
+}
+
+#[test]
+fn a_generated_trace_is_replayed_without_a_pool_and_an_unreachable_pool_is_said_to_be_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = dir.path().join("t.jsonl");
+    let generated = tidepool(&["trace", "generate", "codex", "--sessions", "1", "--live", "1", "-o", path(&trace)]);
+    assert_eq!(code(&generated), 0, "{}", stderr(&generated));
+    let args = ["replay", path(&trace), "--closed-loop", "--engines", "1", "--pace", "5000", "--json"];
+    let found = json(&tidepool(&[&args[..], &["--no-pool"]].concat()));
+    assert_eq!(found["replay"]["partial"], false);
+    assert!(found["hit_rate"].as_f64().unwrap() > 0.5, "{found}");
+    let nobody = tidepool(&[&args[..], &["--catalogs", "127.0.0.1:1", "--dir", path(dir.path())]].concat());
+    assert_eq!(code(&nobody), 1);
+    assert!(stderr(&nobody).contains("127.0.0.1:1"), "{}", stderr(&nobody));
+}

@@ -1,0 +1,168 @@
+//! `tidepool sim`, `plan` and `trace` as a user meets them.
+
+mod common;
+
+use common::{code, json, stderr, stdout, tidepool};
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+/// Ten prompts of 20 blocks in turn, ten times: 200 blocks hold all of them.
+fn rounds(dir: &TempDir) -> PathBuf {
+    let prompt = |n: usize| (0..20).map(|block| (n % 10 * 100 + block).to_string()).collect::<Vec<_>>().join(", ");
+    let line = |n: usize| {
+        let (at, ids) = (n * 1000, prompt(n));
+        format!("{{\"timestamp\": {at}, \"input_length\": 10240, \"output_length\": 5, \"hash_ids\": [{ids}]}}\n")
+    };
+    let path = dir.path().join("rounds.jsonl");
+    std::fs::write(&path, (0..100).map(line).collect::<String>()).unwrap();
+    path
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+#[test]
+fn sim_prints_the_hit_rate_as_a_fraction() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = rounds(&dir);
+    let rate = |flags: &[&str]| {
+        let output = tidepool(&[&["sim", text(&trace), "--json"], flags].concat());
+        assert_eq!(code(&output), 0, "{}", stderr(&output));
+        json(&output)["hit_rate"].as_f64().unwrap()
+    };
+    assert_eq!(rate(&[]), 0.9);
+    assert_eq!(rate(&["--capacity-blocks", "200", "--policy", "lru"]), 0.9);
+    // One block less: the last of the prompt that was used longest ago is gone each time.
+    assert_eq!(rate(&["--capacity-blocks", "199"]), 0.855);
+    assert_eq!(rate(&["--capacity-blocks", "180"]), 0.0);
+    // 512 tokens of 128 KiB are 64 MiB a block.
+    assert_eq!(rate(&["--capacity", "12800MiB"]), 0.9);
+    assert_eq!(rate(&["--capacity", "12799MiB"]), 0.855);
+    let best = rate(&["--capacity-blocks", "100", "--policy", "optimal"]);
+    for policy in ["lru", "s3fifo", "sieve", "agents", "clairvoyant"] {
+        assert!(rate(&["--capacity-blocks", "100", "--policy", policy]) <= best, "{policy}");
+    }
+    assert!(best > 0.4, "{best}");
+    assert!(stdout(&tidepool(&["sim", text(&trace)])).starts_with("hit rate   90.00 %"));
+}
+
+#[test]
+fn mistakes_are_named_with_what_is_allowed() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = rounds(&dir);
+    let cases: [(&[&str], &str); 7] = [
+        (&["sim", text(&trace), "--capacity", "1MiB"], "allowed is a block or more for each node, 64.0 MiB in all"),
+        (&["sim", text(&trace), "--engines", "8", "--capacity-blocks", "7"], "512.0 MiB in all"),
+        (&["sim", text(&trace), "--policy", "mru"], "allowed are lru, s3fifo, sieve, agents, clairvoyant and optimal"),
+        (&["sim", text(&trace), "--capacity-blocks", "0"], "0 is not in 1.."),
+        (&["sim", text(&trace), "--capacity", "0B"], "allowed is 1B or more"),
+        (&["trace", "scale", text(&trace), "-o", "x", "--factor", "0"], "allowed is a number from 0.000001"),
+        (&["trace", "stat", text(&trace), "--format", "csv"], "allowed is tidepool, mooncake or azure"),
+    ];
+    for (args, message) in cases {
+        let output = tidepool(args);
+        assert_eq!(code(&output), 2, "{args:?}");
+        assert!(stderr(&output).contains(message), "{args:?}: {}", stderr(&output));
+    }
+    let empty = dir.path().join("empty");
+    std::fs::write(&empty, "").unwrap();
+    for command in [&["sim"][..], &["sim", "--engines", "2"], &["plan"], &["trace", "stat"]] {
+        let output = tidepool(&[command, &[text(&empty)]].concat());
+        assert_eq!(code(&output), 1, "{command:?}");
+        assert!(stderr(&output).contains("no requests in this trace"), "{command:?}: {}", stderr(&output));
+    }
+    let missing = tidepool(&["sim", "/no/such/trace"]);
+    assert_eq!(code(&missing), 1);
+    assert!(stderr(&missing).contains("/no/such/trace"), "{}", stderr(&missing));
+}
+
+#[test]
+fn malformed_lines_are_skipped_and_shown_or_stop_a_strict_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = rounds(&dir);
+    let mut lines: Vec<String> = std::fs::read_to_string(&trace).unwrap().lines().map(str::to_owned).collect();
+    lines[49] = "{\"timestamp\": 1}".to_owned();
+    std::fs::write(&trace, lines.join("\n")).unwrap();
+    let lenient = tidepool(&["sim", text(&trace), "--json"]);
+    assert_eq!((code(&lenient), &json(&lenient)["trace"]["malformed_lines"]), (0, &1.into()));
+    assert!(stderr(&lenient).contains("1 malformed lines skipped; the first: line 50: "), "{}", stderr(&lenient));
+    let strict = tidepool(&["sim", text(&trace), "--json", "--strict"]);
+    assert_eq!((code(&strict), &json(&strict)["trace"]["requests"]), (1, &49.into()));
+    assert!(stderr(&strict).contains("line 50: "), "{}", stderr(&strict));
+}
+
+#[test]
+fn plan_says_how_much_is_enough() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = rounds(&dir);
+    let plan = json(&tidepool(&["plan", text(&trace), "--json"]));
+    assert_eq!(plan["hit_rate_ceiling"], 0.9);
+    assert_eq!(plan["knee"]["capacity_blocks"], 200);
+    assert_eq!(plan["one_tib_more"]["hit_rate"], plan["knee"]["hit_rate"]);
+    // Disk of any size behind enough memory changes nothing; behind too little, it does.
+    assert!(plan["with_disk"].as_array().unwrap().iter().all(|point| point["hit_rate"] == 0.9), "{plan}");
+    let small = json(&tidepool(&["plan", text(&trace), "--json", "--have", "1GiB"]));
+    assert_eq!(small["with_disk"].as_array().unwrap().last().unwrap()["hit_rate"], 0.9, "{small}");
+    let words = stdout(&tidepool(&["plan", text(&trace), "--have", "1GiB"]));
+    assert!(words.contains("The knee is at 12.5 GiB: 90.00 % hits"), "{words}");
+    assert!(words.contains("With 1.0 GiB, a TiB more would raise hits from 0.00 to 90.00 %"), "{words}");
+}
+
+#[test]
+fn traces_are_converted_cut_scaled_and_merged_without_loss() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = rounds(&dir);
+    let file = |name: &str| dir.path().join(name);
+    let make = |args: &[&str], to: &Path| {
+        let output = tidepool(&[&["trace"], args, &["-o", text(to), "--json"]].concat());
+        assert_eq!(code(&output), 0, "{args:?}: {}", stderr(&output));
+        json(&output)["requests"].as_u64().unwrap()
+    };
+    let stat = |path: &Path| {
+        let mut stat = json(&tidepool(&["trace", "stat", text(path), "--json"]));
+        stat.as_object_mut().unwrap().remove("trace");
+        stat
+    };
+    let (own, head, tail, whole) = (file("own"), file("head"), file("tail"), file("whole"));
+    assert_eq!(make(&["convert", text(&trace)], &own), 100);
+    assert_eq!(stat(&own), stat(&trace));
+    assert_eq!(make(&["slice", text(&own), "--until", "40s"], &head), 40);
+    assert_eq!(make(&["slice", text(&own), "--from", "40s"], &tail), 60);
+    assert_eq!(make(&["merge", "--shared", text(&head), text(&tail)], &whole), 100);
+    assert_eq!(stat(&whole)["hit_rate_ceiling"], 0.9);
+    assert_eq!(make(&["merge", "--force", text(&head), text(&tail)], &whole), 100);
+    assert_eq!(stat(&whole)["hit_rate_ceiling"], 0.8);
+    assert_eq!(make(&["scale", text(&own), "--factor", "0.5", "--force"], &own), 100);
+    assert_eq!(stat(&own)["duration_ms"], 49_500);
+    let again = tidepool(&["trace", "convert", text(&trace), "-o", text(&own)]);
+    assert_eq!(code(&again), 2);
+    assert!(stderr(&again).contains("--force"), "{}", stderr(&again));
+    assert!(stdout(&tidepool(&["trace", "stat", text(&trace)])).contains("hit ceiling  90.00 %"));
+}
+
+#[test]
+fn a_cluster_with_a_pool_hits_what_engines_alone_miss() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = rounds(&dir);
+    let cluster = |flags: &[&str]| {
+        let output = tidepool(&[&["sim", text(&trace), "--json", "--engines", "4", "--local", "1GiB"], flags].concat());
+        assert_eq!(code(&output), 0, "{}", stderr(&output));
+        json(&output)
+    };
+    let (with, without) = (cluster(&[]), cluster(&["--no-pool"]));
+    assert_eq!((with["hit_rate"].as_f64(), without["hit_rate"].as_f64()), (Some(0.9), Some(0.0)));
+    assert_eq!(with, cluster(&["--capacity-blocks", "1000"]));
+    // Without sessions nobody waits for answers.
+    assert_eq!(with, cluster(&["--closed-loop"]));
+    let first = |report: &serde_json::Value| report["first_token_ms"]["p50"].as_f64().unwrap();
+    assert!(first(&with) < first(&without), "{with} {without}");
+    let slow = cluster(&["--nic-rate", "100MiB"]);
+    assert!(slow["saturated"].as_array().unwrap().contains(&"nic_in".into()), "{slow}");
+    let shown = stdout(&tidepool(&["sim", text(&trace), "--engines", "4", "--routing", "random"]));
+    assert!(shown.starts_with("hit rate      90.00 %"), "{shown}");
+    let future = tidepool(&["sim", text(&trace), "--engines", "4", "--policy", "optimal"]);
+    assert_eq!(code(&future), 2);
+    let alone = tidepool(&["sim", text(&trace), "--routing", "random"]);
+    assert!(stderr(&alone).contains("--engines"), "{}", stderr(&alone));
+}

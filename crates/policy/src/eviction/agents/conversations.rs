@@ -1,0 +1,247 @@
+//! Conversations that may come back: what kind of wait each is in, and which is the least worth waiting for.
+//!
+//! Those that have blocks stand in the queue of their kind by the start of their wait; those that have lost theirs stand in
+//! another one and are still watched, or the policy would learn only from what it keeps.
+
+use super::kind::Kind;
+use super::lists::{Links, List};
+use super::returns::Returns;
+use crate::eviction::Tag;
+use std::collections::HashMap;
+use tidepool_types::SessionId;
+
+/// Conversations without blocks that are watched, whatever the number of blocks.
+const LEAST_WATCHED: u32 = 1024;
+
+/// One conversation.
+struct Conversation {
+    blocks: List,
+    turn: u32,
+    name: Option<SessionId>,
+    /// A block that it has whenever it goes on.
+    tail: Option<Tag>,
+    wait: Wait,
+    since: u64,
+}
+
+/// Where a conversation stands.
+#[derive(Clone, Copy, PartialEq)]
+enum Wait {
+    /// It does not wait: its request is being told.
+    No,
+    Held(Kind),
+    Gone(Kind),
+}
+
+/// Everybody who waits in one way.
+struct Queue {
+    returns: Returns,
+    held: List,
+    gone: List,
+}
+
+pub(super) struct Conversations {
+    all: Vec<Conversation>,
+    free: Vec<u32>,
+    links: Links,
+    queues: Vec<Queue>,
+    /// A bit for every queue in which somebody has blocks: there are many queues and few are used.
+    busy: u128,
+    names: HashMap<SessionId, u32>,
+    tails: HashMap<Tag, u32>,
+    gone: u32,
+}
+
+impl Default for Conversations {
+    fn default() -> Self {
+        let queue = || Queue { returns: Returns::new(), held: List::default(), gone: List::default() };
+        Self {
+            all: Vec::new(),
+            free: Vec::new(),
+            links: Links::default(),
+            queues: std::iter::repeat_with(queue).take(Kind::COUNT).collect(),
+            busy: 0,
+            names: HashMap::new(),
+            tails: HashMap::new(),
+            gone: 0,
+        }
+    }
+}
+
+impl Conversations {
+    /// A conversation's blocks: what it sent last, the deepest first.
+    pub(super) fn blocks(&self, id: u32) -> &List {
+        &self.all[id as usize].blocks
+    }
+
+    pub(super) fn blocks_mut(&mut self, id: u32) -> &mut List {
+        &mut self.all[id as usize].blocks
+    }
+
+    /// How many are known.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.all.len() - self.free.len()
+    }
+
+    /// How often a conversation has gone on.
+    pub(super) fn turn(&self, id: u32) -> u32 {
+        self.all[id as usize].turn
+    }
+
+    /// The conversation that a request of this session belongs to, or a new one.
+    pub(super) fn named(&mut self, session: SessionId, at: u64) -> u32 {
+        if let Some(&id) = self.names.get(&session) {
+            self.resume(id, at);
+            return id;
+        }
+        let id = self.unnamed();
+        self.all[id as usize].name = Some(session);
+        self.names.insert(session, id);
+        id
+    }
+
+    /// A new conversation.
+    pub(super) fn unnamed(&mut self) -> u32 {
+        let new = Conversation { blocks: List::default(), turn: 0, name: None, tail: None, wait: Wait::No, since: 0 };
+        let Some(id) = self.free.pop() else {
+            self.all.push(new);
+            return self.all.len() as u32 - 1;
+        };
+        self.all[id as usize] = new;
+        id
+    }
+
+    /// The conversation that has this block whenever it goes on.
+    pub(super) fn with_tail(&self, tag: Tag) -> Option<u32> {
+        self.tails.get(&tag).copied()
+    }
+
+    /// A conversation goes on.
+    pub(super) fn resume(&mut self, id: u32, at: u64) {
+        let conversation = &mut self.all[id as usize];
+        conversation.turn += 1;
+        let age = at.saturating_sub(conversation.since);
+        if let Some(tail) = conversation.tail.take() {
+            self.tails.remove(&tail);
+        }
+        if let Wait::Held(kind) | Wait::Gone(kind) = self.stop_waiting(id) {
+            self.queues[kind.index()].returns.returned(age);
+        }
+    }
+
+    /// A conversation's request is over: it waits from now on.
+    pub(super) fn wait(&mut self, id: u32, kind: Kind, at: u64, tail: Option<Tag>) {
+        self.stop_waiting(id);
+        let conversation = &mut self.all[id as usize];
+        (conversation.since, conversation.tail) = (at, tail);
+        if let Some(other) = tail.and_then(|tail| self.tails.insert(tail, id)).filter(|other| *other != id) {
+            self.all[other as usize].tail = None;
+        }
+        self.enter(id, kind);
+        let queue = &mut self.queues[kind.index()];
+        queue.returns.waits();
+        if queue.returns.is_stale() {
+            let waiting = self.links.iter(&queue.held).chain(self.links.iter(&queue.gone));
+            queue.returns.learn(waiting.map(|id| at.saturating_sub(self.all[id as usize].since)));
+        }
+    }
+
+    /// A conversation's blocks came or went: it stands where it should.
+    pub(super) fn refresh(&mut self, id: u32) {
+        let conversation = &self.all[id as usize];
+        match (conversation.wait, conversation.blocks.is_empty()) {
+            (Wait::Held(kind), true) | (Wait::Gone(kind), false) => {
+                self.stop_waiting(id);
+                self.enter(id, kind);
+            }
+            _ => {}
+        }
+    }
+
+    fn enter(&mut self, id: u32, kind: Kind) {
+        let conversation = &mut self.all[id as usize];
+        let queue = &mut self.queues[kind.index()];
+        if conversation.blocks.is_empty() {
+            conversation.wait = Wait::Gone(kind);
+            self.links.push(&mut queue.gone, id);
+            self.gone += 1;
+        } else {
+            conversation.wait = Wait::Held(kind);
+            self.links.push(&mut queue.held, id);
+            self.busy |= 1 << kind.index();
+        }
+    }
+
+    fn stop_waiting(&mut self, id: u32) -> Wait {
+        let wait = std::mem::replace(&mut self.all[id as usize].wait, Wait::No);
+        match wait {
+            Wait::No => {}
+            Wait::Held(kind) => {
+                let held = &mut self.queues[kind.index()].held;
+                self.links.remove(held, id);
+                self.busy &= !(u128::from(held.is_empty()) << kind.index());
+            }
+            Wait::Gone(kind) => {
+                self.gone -= 1;
+                self.links.remove(&mut self.queues[kind.index()].gone, id);
+            }
+        }
+        wait
+    }
+
+    /// Forgets those that have waited longest without blocks, where there are more than blocks.
+    pub(super) fn forget(&mut self, blocks: u32, at: u64) {
+        while self.gone > blocks.max(LEAST_WATCHED) {
+            let oldest = self.queues.iter().filter_map(|queue| queue.gone.coldest());
+            let Some(id) = oldest.min_by_key(|id| self.all[*id as usize].since) else { return };
+            let age = at.saturating_sub(self.all[id as usize].since);
+            if let Wait::Gone(kind) = self.stop_waiting(id) {
+                self.queues[kind.index()].returns.lost(age);
+            }
+            self.drop(id);
+        }
+    }
+
+    /// Forgets a conversation that has no blocks and does not wait.
+    pub(super) fn drop(&mut self, id: u32) {
+        let Conversation { name, tail, .. } = &mut self.all[id as usize];
+        if let Some(name) = name.take() {
+            self.names.remove(&name);
+        }
+        if let Some(tail) = tail.take() {
+            self.tails.remove(&tail);
+        }
+        self.free.push(id);
+    }
+
+    /// Conversations with blocks among which is the one that is the least worth waiting for and the one that waits longest: how
+    /// long each has waited and its rate of return.
+    ///
+    /// A kind's rate rises while the time comes at which its conversations return, and falls after it: the least of a queue is at
+    /// one of its ends.
+    pub(super) fn ends(&self, at: u64) -> impl Iterator<Item = (u32, u64, f32)> {
+        let ends = |queue: &Queue| [queue.held.coldest(), queue.held.warmest()].into_iter().flatten();
+        let after = |busy: &u128| Some(busy & (busy - 1)).filter(|busy| *busy != 0);
+        let busy = std::iter::successors(Some(self.busy).filter(|busy| *busy != 0), after);
+        busy.map(|busy| &self.queues[busy.trailing_zeros() as usize]).flat_map(move |queue| {
+            ends(queue).map(move |id| {
+                let age = at.saturating_sub(self.all[id as usize].since);
+                (id, age, queue.returns.rate(age))
+            })
+        })
+    }
+
+    /// The conversation with blocks that stands behind this one, queue by queue; the first one of all behind none.
+    pub(super) fn next(&self, id: Option<u32>) -> Option<u32> {
+        let mut first = 0;
+        if let Some(id) = id {
+            let Wait::Held(kind) = self.all[id as usize].wait else { return None };
+            if let Some(next) = self.links.warmer(id) {
+                return Some(next);
+            }
+            first = kind.index() + 1;
+        }
+        self.queues[first..].iter().find_map(|queue| queue.held.coldest())
+    }
+}

@@ -1,0 +1,137 @@
+//! One emulated engine.
+
+use crate::clock::Clock;
+use crate::content::{fill, is_right};
+use crate::progress::Progress;
+use crate::settings::Settings;
+use parking_lot::{FairMutex, Mutex};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+use tidepool_client::{Client, GetInto, PutError, PutItem, PutOptions};
+use tidepool_policy::eviction::Policy;
+use tidepool_sim::cluster::Answer;
+use tidepool_sim::{Blocks, Pool};
+use tidepool_trace::{BlockHash, Request};
+
+/// Bytes that are read or written in one call, unless a single block has more.
+const STEP_BYTES: u64 = 16 << 20;
+/// A pool that has taken no block for so long, though asked to, is gone.
+const GONE_AFTER: Duration = Duration::from_secs(10);
+
+/// One engine. Several requests are served at a time, their prompts computed one after the other.
+pub(crate) struct Engine<'a> {
+    settings: &'a Settings,
+    clock: Clock,
+    progress: &'a Progress,
+    client: Option<Client>,
+    // Short sections.
+    local: Mutex<Pool>,
+    /// Held while a prompt is computed; first come, first served.
+    gpu: FairMutex<()>,
+    running: AtomicU32,
+    /// Since when the pool has refused everything.
+    refused_since: Mutex<Option<Instant>>,
+}
+
+impl<'a> Engine<'a> {
+    pub(crate) fn new(settings: &'a Settings, clock: Clock, progress: &'a Progress, client: Option<Client>) -> Self {
+        let local = Mutex::new(Pool::new(settings.cluster.local_blocks, Policy::Lru.build()));
+        let (gpu, running, refused_since) = (FairMutex::new(()), AtomicU32::new(0), Mutex::new(None));
+        Self { settings, clock, progress, client, local, gpu, running, refused_since }
+    }
+
+    /// Serves a request that arrived at `arrived`. Bytes count with the time that they really took, however fast the trace's time
+    /// passes meanwhile.
+    pub(crate) fn serve(&self, request: &Request, arrived: Duration) -> Answer {
+        let cluster = &self.settings.cluster;
+        let mut surplus = Duration::ZERO;
+        let Blocks(local) = self.local.lock().run(&request.blocks);
+        let loaded = self.move_bytes(&mut surplus, |client| self.load(client, &request.blocks[local as usize..]));
+        let hits = Blocks(local + loaded.unwrap_or(0));
+        let prefill = cluster.prefill_seconds(request, hits);
+        let others = self.running.fetch_add(1, Ordering::AcqRel);
+        let computing = self.gpu.lock();
+        self.clock.take(Duration::from_secs_f64(prefill));
+        drop(computing);
+        let first_token = self.clock.now().saturating_sub(surplus);
+        self.local.lock().take_in(request, self.clock.now());
+        self.move_bytes(&mut surplus, |client| self.store(client, &request.blocks[hits.0 as usize..]));
+        let token = cluster.speed.token_seconds(others);
+        self.clock.take(Duration::from_secs_f64(token * f64::from(request.output_tokens.saturating_sub(1))));
+        self.running.fetch_sub(1, Ordering::AcqRel);
+        let done = self.clock.now().saturating_sub(surplus);
+        Answer { hits, local: Blocks(local), prefill, arrived, first_token, token, done }
+    }
+
+    /// Has the pool move bytes, if there is one, and adds to `surplus` what the trace's clock made too much of it.
+    fn move_bytes<T>(&self, surplus: &mut Duration, work: impl FnOnce(&Client) -> T) -> Option<T> {
+        let client = self.client.as_ref()?;
+        let started = Instant::now();
+        let done = work(client);
+        *surplus += self.clock.surplus(started.elapsed());
+        Some(done)
+    }
+
+    fn name(&self, block: &BlockHash) -> String {
+        format!("{}/{:016x}", self.settings.name, block.0)
+    }
+
+    /// Blocks of a call.
+    fn step(&self) -> usize {
+        (STEP_BYTES / self.settings.cluster.block_bytes).max(1) as usize
+    }
+
+    /// Reads what the pool has from the start of `blocks`; how many that are.
+    fn load(&self, client: &Client, blocks: &[BlockHash]) -> u64 {
+        let names: Vec<String> = blocks.iter().map(|block| self.name(block)).collect();
+        let promised = client.match_prefix(&[&names]).map_or(0, |matches| matches.shortest);
+        let len = self.settings.cluster.block_bytes as usize;
+        let mut memory = vec![0; len * self.step().min(promised)];
+        let mut loaded = 0;
+        for (blocks, names) in blocks[..promised].chunks(self.step()).zip(names.chunks(self.step())) {
+            let places = memory.chunks_mut(len);
+            let mut items: Vec<_> = names.iter().zip(places).map(|(name, place)| GetInto::new(name, place)).collect();
+            let answers = client.get_batch_into(&mut items);
+            let got = answers.iter().take_while(|answer| matches!(answer, Ok(Some(read)) if *read == len)).count();
+            let right = |(block, bytes): &(&BlockHash, &[u8])| is_right(**block, bytes);
+            let wrong = blocks.iter().zip(memory.chunks(len)).take(got).filter(|read| !right(read)).count();
+            Progress::add(&self.progress.wrong_blocks, wrong);
+            loaded += blocks.iter().zip(memory.chunks(len)).take(got).take_while(right).count();
+            if got < blocks.len() || wrong > 0 {
+                Progress::add(&self.progress.lost_blocks, promised - loaded - wrong);
+                break;
+            }
+        }
+        loaded as u64
+    }
+
+    /// Puts what was computed.
+    fn store(&self, client: &Client, blocks: &[BlockHash]) {
+        let len = self.settings.cluster.block_bytes as usize;
+        let mut memory = vec![0; len * self.step().min(blocks.len())];
+        for blocks in blocks.chunks(self.step()) {
+            let names: Vec<String> = blocks.iter().map(|block| self.name(block)).collect();
+            blocks.iter().zip(memory.chunks_mut(len)).for_each(|(block, bytes)| fill(*block, bytes));
+            let items: Vec<_> =
+                names.iter().zip(memory.chunks(len)).map(|(name, bytes)| PutItem::new(name, bytes)).collect();
+            let stored = client.put_batch(&items, &PutOptions::default());
+            let failed = stored.iter().filter(|stored| stored.is_err()).count();
+            let held = stored.iter().flatten().filter(|stored| !stored.moved).count();
+            Progress::add(&self.progress.failed_puts, failed);
+            Progress::add(&self.progress.held_blocks, held);
+            Progress::add(&self.progress.put_blocks, stored.len() - failed - held);
+            self.watch(&stored);
+        }
+    }
+
+    /// Ends the run when the pool is gone: no node takes anything for a while.
+    fn watch(&self, stored: &[Result<tidepool_client::Stored, PutError>]) {
+        let is_gone = |error: &PutError| matches!(error, PutError::NoNode | PutError::Timeout);
+        let mut since = self.refused_since.lock();
+        if stored.iter().any(|stored| !stored.as_ref().is_err_and(is_gone)) {
+            *since = None;
+        } else if since.get_or_insert_with(Instant::now).elapsed() >= GONE_AFTER {
+            self.progress.stop();
+        }
+    }
+}

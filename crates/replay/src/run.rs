@@ -1,0 +1,147 @@
+//! The run itself: requests go to engines at their times, and answers back to their source.
+
+use crate::clock::Clock;
+use crate::engine::Engine;
+use crate::progress::Progress;
+use crate::settings::Settings;
+use parking_lot::{Condvar, Mutex};
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
+use tidepool_client::Client;
+use tidepool_sim::cluster::{Report, Router};
+use tidepool_trace::{Millis, Request, Source};
+
+/// Requests that wait for an engine; with more, arrivals wait, and are late.
+const QUEUE: usize = 1 << 16;
+/// How often the run looks whether it is to end.
+const STEP: Duration = Duration::from_millis(100);
+
+/// What a replay has found.
+#[derive(Debug)]
+pub struct Replay {
+    /// As the simulator's, with real times where bytes move.
+    pub report: Report,
+    /// By how much requests were sent to their engine later than the trace says, at most.
+    pub latest: Duration,
+    /// Whether it ended before all requests were answered.
+    pub is_partial: bool,
+}
+
+/// A request that has arrived.
+struct Arrival {
+    request: Request,
+    at: Duration,
+}
+
+/// What threads share.
+struct Shared<S> {
+    // Short sections, but for what the source does.
+    state: Mutex<State<S>>,
+    changed: Condvar,
+}
+
+struct State<S> {
+    source: S,
+    report: Report,
+    under_way: usize,
+}
+
+/// Plays `source`, counting into `progress`, which may also end the run.
+pub fn run<S: Source + Send>(
+    settings: &Settings,
+    source: S,
+    progress: &Progress,
+) -> Result<Replay, Box<dyn std::error::Error + Send + Sync>> {
+    settings.validate()?;
+    let engines = settings.cluster.engines as usize;
+    // Each engine is a client of its own, as it would be in a process of its own.
+    let clients = (0..engines).map(|_| settings.pool.clone().map(Client::connect).transpose());
+    let clients = clients.collect::<Result<Vec<_>, _>>()?;
+    let clock = Clock::new(settings.pace);
+    let engines: Vec<_> = clients.into_iter().map(|client| Engine::new(settings, clock, progress, client)).collect();
+    let state = State { source, report: Report::default(), under_way: 0 };
+    let shared = Shared { state: Mutex::new(state), changed: Condvar::new() };
+    let latest = std::thread::scope(|scope| {
+        let mut queues = Vec::new();
+        for engine in &engines {
+            let (queue, arrivals) = sync_channel(QUEUE);
+            let arrivals = std::sync::Arc::new(Mutex::new(arrivals));
+            for _ in 0..settings.at_once {
+                let (arrivals, shared) = (std::sync::Arc::clone(&arrivals), &shared);
+                scope.spawn(move || work(engine, &arrivals, shared, clock, settings, progress));
+            }
+            queues.push(queue);
+        }
+        let latest = dispatch(&shared, &queues, clock, settings, progress);
+        drop(queues);
+        latest
+    });
+    let State { mut source, mut report, under_way } = shared.state.into_inner();
+    report.seconds = clock.now().as_secs_f64();
+    let is_partial = under_way > 0 || (progress.is_stopping() && source.due().is_some());
+    Ok(Replay { report, latest, is_partial })
+}
+
+/// Sends requests to their engines until there are no more; how late the latest one was.
+fn dispatch<S: Source>(
+    shared: &Shared<S>,
+    queues: &[SyncSender<Arrival>],
+    clock: Clock,
+    settings: &Settings,
+    progress: &Progress,
+) -> Duration {
+    let cluster = &settings.cluster;
+    let mut router = Router::new(cluster.routing, cluster.engines, cluster.seed);
+    let mut latest = Duration::ZERO;
+    let mut state = shared.state.lock();
+    while !progress.is_stopping() {
+        let until = match state.source.due() {
+            Some(due) if clock.now() >= Duration::from_millis(due.0) => {
+                let Some(request) = state.source.next() else { break };
+                state.under_way += 1;
+                let at = Duration::from_millis(due.0);
+                latest = latest.max(clock.now().saturating_sub(at));
+                let engine = router.choose(&request) as usize;
+                drop(state);
+                // It fails only when the engine's threads have panicked, which the scope then tells.
+                let _ = queues[engine].send(Arrival { request, at });
+                state = shared.state.lock();
+                continue;
+            }
+            Some(due) => clock.instant(Duration::from_millis(due.0)).min(Instant::now() + STEP),
+            None if state.under_way == 0 => break,
+            None => Instant::now() + STEP,
+        };
+        shared.changed.wait_until(&mut state, until);
+    }
+    latest
+}
+
+/// Serves requests of one engine until there are no more.
+fn work<S: Source>(
+    engine: &Engine<'_>,
+    arrivals: &Mutex<Receiver<Arrival>>,
+    shared: &Shared<S>,
+    clock: Clock,
+    settings: &Settings,
+    progress: &Progress,
+) {
+    loop {
+        let arrival = arrivals.lock().recv();
+        let Ok(Arrival { request, at }) = arrival else { return };
+        if progress.is_stopping() {
+            continue;
+        }
+        let answer = engine.serve(&request, at);
+        let mut state = shared.state.lock();
+        state.under_way -= 1;
+        state.report.note(&settings.cluster, &request, &answer);
+        if let Some(origin) = request.origin {
+            state.source.answered(origin.session, Millis(clock.now().as_millis() as u64));
+        }
+        drop(state);
+        progress.answered.fetch_add(1, Ordering::Relaxed);
+        shared.changed.notify_all();
+    }
+}

@@ -1,0 +1,49 @@
+//! A cluster in virtual time: engines with caches of their own, and a pool on their hosts that they share.
+//!
+//! A request goes to an engine ([`Routing`]), which looks up how many of its blocks it has itself and how many more the pool has,
+//! loads the latter, computes the rest ([`Prefill`]) and decodes its answer. Engines compute prompts one after the other and decode
+//! beside that. Blocks that were computed go into the pool, on the engine's own host. Everything that bytes or keys go through is a
+//! queue with a rate ([`Kind`]); a transfer waits in all queues on its way at once and is done when the last of them has served it.
+//! The same requests, settings and seed give the same report.
+
+mod config;
+mod engine;
+mod queue;
+mod report;
+mod route;
+mod run;
+mod source;
+mod store;
+
+pub use config::{Cluster, Routing, Speed};
+pub use queue::{Kind, Load};
+pub use report::{Answer, Report};
+pub use route::Router;
+pub use run::run;
+pub use source::{ClosedLoop, OpenLoop};
+pub use tidepool_trace::Source;
+
+use crate::Prefill;
+use std::time::Duration;
+
+/// A time from the start of the run, in nanoseconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Nanos(u64);
+
+impl Nanos {
+    fn of_seconds(seconds: f64) -> Self {
+        Self((seconds * 1e9).round() as u64)
+    }
+
+    const fn after(self, span: Self) -> Self {
+        Self(self.0.saturating_add(span.0))
+    }
+
+    const fn since(self, earlier: Self) -> Self {
+        Self(self.0.saturating_sub(earlier.0))
+    }
+
+    const fn duration(self) -> Duration {
+        Duration::from_nanos(self.0)
+    }
+}

@@ -1,0 +1,126 @@
+//! What a cluster did.
+
+use super::{Cluster, Kind, Load};
+use crate::{Blocks, Quantiles, Tally};
+use std::time::Duration;
+use tidepool_trace::Request;
+
+/// A queue this busy is what holds the cluster back.
+const SATURATED: f64 = 0.8;
+
+/// How one request fared. Times count from the start of the run.
+#[derive(Debug, Clone, Copy)]
+pub struct Answer {
+    /// Blocks that were hit, the engine's own included.
+    pub hits: Blocks,
+    /// Of these, blocks that the engine had itself.
+    pub local: Blocks,
+    /// Seconds that its prompt took to compute.
+    pub prefill: f64,
+    /// When it arrived.
+    pub arrived: Duration,
+    /// When its first token was out.
+    pub first_token: Duration,
+    /// Seconds between two of its tokens.
+    pub token: f64,
+    /// When its last token was out.
+    pub done: Duration,
+}
+
+/// What a cluster did with a trace. Times are in microseconds.
+#[derive(Debug, Clone, Default)]
+pub struct Report {
+    /// Requests, and blocks hit anywhere.
+    pub tally: Tally,
+    /// Of the hits, blocks that the engine had itself.
+    pub local_hit_blocks: u64,
+    /// Of the hits, blocks that came from a node's disk.
+    pub disk_hit_blocks: u64,
+    /// Blocks that went out of the pool.
+    pub evicted_blocks: u64,
+    /// Bytes that went from pool to engines.
+    pub loaded_bytes: u64,
+    /// Bytes that went from one host to another.
+    pub network_bytes: u64,
+    /// From arrival to the first token.
+    pub first_token: Quantiles,
+    /// From arrival to the last token.
+    pub end_to_end: Quantiles,
+    /// Between two tokens.
+    pub between_tokens: Quantiles,
+    /// Tokens of answers.
+    pub output_tokens: u64,
+    /// Requests that met both limits.
+    pub within_limits: u64,
+    /// Seconds of GPU time that computing all prompts in full would have taken.
+    pub prefill_seconds: f64,
+    /// Seconds that were computed.
+    pub computed_seconds: f64,
+    /// How busy everything was.
+    pub loads: Vec<Load>,
+    /// Seconds from the first arrival to the last answer.
+    pub seconds: f64,
+    /// When the first request that was answered had arrived.
+    started: Option<Duration>,
+    /// Answers by second after that.
+    answers: Vec<u32>,
+}
+
+impl Report {
+    /// Notes how a request fared in `cluster`.
+    pub fn note(&mut self, cluster: &Cluster, request: &Request, answer: &Answer) {
+        let Answer { hits, local, prefill, arrived, first_token, token, done } = *answer;
+        self.tally.add(request, hits, cluster.block_tokens);
+        self.local_hit_blocks += local.0;
+        self.loaded_bytes += (hits.0 - local.0) * cluster.block_bytes;
+        self.prefill_seconds += cluster.speed.prefill.seconds(0.0, f64::from(request.input_tokens));
+        self.computed_seconds += prefill;
+        let first = first_token.saturating_sub(arrived);
+        let met = first.as_secs_f64() <= cluster.first_token_limit && token <= cluster.token_limit;
+        self.within_limits += u64::from(met);
+        self.first_token.add(micros(first));
+        self.between_tokens.add(micros(Duration::from_secs_f64(token)));
+        self.end_to_end.add(micros(done.saturating_sub(arrived)));
+        self.output_tokens += u64::from(request.output_tokens);
+        let second = done.saturating_sub(*self.started.get_or_insert(arrived)).as_secs() as usize;
+        if self.answers.len() <= second {
+            self.answers.resize(second + 1, 0);
+        }
+        self.answers[second] += 1;
+    }
+
+    /// Answers a second while the cluster was neither filling nor emptying: from the first tenth of all answers to the last.
+    #[must_use]
+    pub fn requests_per_second(&self) -> f64 {
+        let total: u64 = self.answers.iter().map(|count| u64::from(*count)).sum();
+        let mut sum = 0;
+        let inner = |count: &&u32| {
+            sum += u64::from(**count);
+            sum * 10 > total && sum * 10 <= total * 9
+        };
+        let steady: Vec<u32> = self.answers.iter().filter(inner).copied().collect();
+        if steady.len() < 10 {
+            return if self.seconds > 0.0 { self.tally.requests as f64 / self.seconds } else { 0.0 };
+        }
+        steady.iter().map(|count| f64::from(*count)).sum::<f64>() / steady.len() as f64
+    }
+
+    /// Of all requests, those that met both limits; one if there are none.
+    #[must_use]
+    pub fn part_within_limits(&self) -> f64 {
+        if self.tally.requests == 0 { 1.0 } else { self.within_limits as f64 / self.tally.requests as f64 }
+    }
+
+    /// What held the cluster back: the kinds of queues that were busy most of the time, the one with the longest waits first.
+    /// A GPU that computes all the time is what one pays for; anything else is worth a thought.
+    #[must_use]
+    pub fn saturated(&self) -> Vec<Kind> {
+        let mut busy: Vec<&Load> = self.loads.iter().filter(|load| load.most >= SATURATED).collect();
+        busy.sort_by(|a, b| b.waited.total_cmp(&a.waited));
+        busy.into_iter().map(|load| load.kind).collect()
+    }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}

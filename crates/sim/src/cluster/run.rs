@@ -1,0 +1,257 @@
+//! The run itself: events in the order of their times.
+
+use super::engine::Engine;
+use super::queue::{Kind, Load, Queue};
+use super::route::Router;
+use super::store::{Place, Store, Tier};
+use super::{Answer, Cluster, Nanos, Report, Source};
+use crate::Blocks;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::time::Duration;
+use tidepool_trace::{BlockHash, Millis, Request};
+
+/// Runs requests through a cluster until all are answered.
+pub fn run(cluster: &Cluster, source: &mut impl Source) -> Report {
+    let mut run = Run::new(cluster);
+    loop {
+        let next = run.events.peek().map(|Reverse((at, ..))| *at);
+        let due = source.due().map(|at| Nanos(at.0.saturating_mul(1_000_000)));
+        match (due, next) {
+            (Some(due), next) if next.is_none_or(|next| due <= next) => {
+                run.now = run.now.max(due);
+                let Some(request) = source.next() else { break };
+                run.arrive(request);
+            }
+            (_, Some(_)) => run.step(source),
+            (_, None) => break,
+        }
+    }
+    run.finish()
+}
+
+/// What happens to a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    /// Its hits are on the GPU.
+    Loaded,
+    /// Its prompt is computed: the first token is out.
+    Computed,
+    /// Its answer is out.
+    Answered,
+}
+
+/// A request on its way.
+struct Job {
+    request: Request,
+    engine: u32,
+    /// When its hits were on the GPU.
+    loaded: Nanos,
+    /// As far as it is known.
+    answer: Answer,
+}
+
+struct Run<'a> {
+    cluster: &'a Cluster,
+    now: Nanos,
+    started: Option<Nanos>,
+    events: BinaryHeap<Reverse<(Nanos, u64, Event, u32)>>,
+    /// Orders events of the same time.
+    count: u64,
+    jobs: Vec<Option<Job>>,
+    free_jobs: Vec<u32>,
+    router: Router,
+    engines: Vec<Engine>,
+    hosts: Vec<Host>,
+    store: Store,
+    catalog: Queue,
+    report: Report,
+    /// Blocks that a request gets from each host's memory and disk; empty between requests.
+    sources: Vec<(u32, Tier, u64)>,
+    /// Where its blocks are; empty between requests.
+    places: Vec<Place>,
+}
+
+#[derive(Default, Clone)]
+struct Host {
+    nic_in: Queue,
+    nic_out: Queue,
+    disk: Queue,
+}
+
+impl<'a> Run<'a> {
+    fn new(cluster: &'a Cluster) -> Self {
+        let engines = cluster.engines.max(1);
+        let hosts = engines.div_ceil(cluster.engines_per_host.max(1));
+        Self {
+            cluster,
+            now: Nanos(0),
+            started: None,
+            events: BinaryHeap::new(),
+            count: 0,
+            jobs: Vec::new(),
+            free_jobs: Vec::new(),
+            router: Router::new(cluster.routing, engines, cluster.seed),
+            engines: (0..engines).map(|_| Engine::new(cluster.local_blocks)).collect(),
+            hosts: vec![Host::default(); hosts as usize],
+            store: Store::new(hosts, cluster.node_blocks, cluster.disk_blocks, cluster.policy),
+            catalog: Queue::default(),
+            report: Report::default(),
+            sources: Vec::new(),
+            places: Vec::new(),
+        }
+    }
+
+    fn host_of(&self, engine: u32) -> u32 {
+        engine / self.cluster.engines_per_host.max(1)
+    }
+
+    fn after(&mut self, at: Nanos, event: Event, job: u32) {
+        self.count += 1;
+        self.events.push(Reverse((at, self.count, event, job)));
+    }
+
+    /// A request comes: it is sent to an engine, looked up, and what the pool has of it begins to be loaded.
+    fn arrive(&mut self, request: Request) {
+        self.started.get_or_insert(self.now);
+        let engine = self.router.choose(&request);
+        let local = self.engines[engine as usize].local.run(&request.blocks);
+        let (hits, loaded) = self.load(&request, engine, local);
+        let prefill = self.cluster.prefill_seconds(&request, hits);
+        let (arrived, first_token, token) = (self.now.duration(), Duration::ZERO, 0.0);
+        let answer = Answer { hits, local, prefill, arrived, first_token, token, done: Duration::ZERO };
+        let job = Job { request, engine, loaded, answer };
+        let number = self.free_jobs.pop().unwrap_or_else(|| {
+            self.jobs.push(None);
+            (self.jobs.len() - 1) as u32
+        });
+        self.jobs[number as usize] = Some(job);
+        self.after(loaded, Event::Loaded, number);
+    }
+
+    /// Queues up what the pool has of a request beyond what the engine has; says how many blocks are hit, and when all are there.
+    fn load(&mut self, request: &Request, engine: u32, local: Blocks) -> (Blocks, Nanos) {
+        let missing = &request.blocks[local.0 as usize..];
+        if missing.is_empty() || self.cluster.node_blocks.0 == 0 {
+            return (local, self.now);
+        }
+        let speed = &self.cluster.speed;
+        let asked = self.catalog.join(self.now, missing.len() as f64 / speed.catalog);
+        let mut ready = asked.after(Nanos::of_seconds(speed.look_up));
+        let found = self.find(missing);
+        let mut sources = std::mem::take(&mut self.sources);
+        for (host, tier, blocks) in sources.drain(..) {
+            ready = ready.max(self.fetch(engine, host, tier, blocks));
+        }
+        self.sources = sources;
+        if found > 0 {
+            let bytes = found * self.cluster.block_bytes;
+            let pcie = self.engines[engine as usize].pcie.join(self.now, bytes as f64 / speed.pcie);
+            ready = ready.max(pcie);
+        }
+        (Blocks(local.0 + found), ready)
+    }
+
+    /// Notes how many blocks of the run that the pool has are where; says how many there are.
+    fn find(&mut self, blocks: &[BlockHash]) -> u64 {
+        // First all look-ups, then the sums: those that do not wait for each other take a fraction of the time.
+        self.places.extend(self.store.run(blocks));
+        let found = self.places.len() as u64;
+        for place in self.places.drain(..) {
+            match self.sources.iter_mut().find(|(host, tier, _)| (*host, *tier) == (place.host(), place.tier())) {
+                Some((_, _, blocks)) => *blocks += 1,
+                None => self.sources.push((place.host(), place.tier(), 1)),
+            }
+        }
+        found
+    }
+
+    /// Queues up blocks of one host for an engine; says when they have gone through disk and network.
+    fn fetch(&mut self, engine: u32, from: u32, tier: Tier, blocks: u64) -> Nanos {
+        let (now, speed, to) = (self.now, &self.cluster.speed, self.host_of(engine));
+        let bytes = (blocks * self.cluster.block_bytes) as f64;
+        let mut ready = now;
+        if tier == Tier::Disk {
+            self.report.disk_hit_blocks += blocks;
+            ready = ready.max(self.hosts[from as usize].disk.join(now, bytes / speed.disk));
+        }
+        if from != to {
+            self.report.network_bytes += bytes as u64;
+            ready = ready.max(self.hosts[from as usize].nic_out.join(now, bytes / speed.nic));
+            ready = ready.max(self.hosts[to as usize].nic_in.join(now, bytes / speed.nic));
+        }
+        ready
+    }
+
+    /// The next event.
+    fn step(&mut self, source: &mut impl Source) {
+        let Some(Reverse((at, _, event, number))) = self.events.pop() else { return };
+        self.now = at;
+        let Some(job) = self.jobs[number as usize].as_ref() else { return };
+        let engine = job.engine as usize;
+        match event {
+            Event::Loaded => self.engines[engine].waiting.push_back(number),
+            Event::Computed => self.computed(number),
+            Event::Answered => self.answered(number, source),
+        }
+        self.compute(engine);
+    }
+
+    /// Has an engine compute its next prompt, if it can.
+    fn compute(&mut self, engine: usize) {
+        let Some(number) = self.engines[engine].start(self.cluster.batch) else { return };
+        let Some(job) = self.jobs[number as usize].as_ref() else { return };
+        let gpu = &mut self.engines[engine].gpu;
+        gpu.note_wait(self.now.since(job.loaded));
+        let done = gpu.join(self.now, job.answer.prefill);
+        self.after(done, Event::Computed, number);
+    }
+
+    /// A prompt is computed: its blocks are the engine's and the pool's, and its answer is decoded.
+    fn computed(&mut self, number: u32) {
+        let (now, speed) = (self.now, self.cluster.speed);
+        let Some(job) = self.jobs[number as usize].as_mut() else { return };
+        let host = job.engine / self.cluster.engines_per_host.max(1);
+        let engine = &mut self.engines[job.engine as usize];
+        engine.computing = false;
+        engine.local.take_in(&job.request, now.duration());
+        if self.cluster.node_blocks.0 > 0 {
+            let bytes = |blocks: u64| (blocks * self.cluster.block_bytes) as f64;
+            let stored = self.store.take_in(&job.request, host, now);
+            engine.pcie.join(now, bytes(stored.0) / speed.pcie);
+            for (host, blocks) in self.store.demoted.drain(..) {
+                self.hosts[host as usize].disk.join(now, bytes(blocks) / speed.disk);
+            }
+        }
+        let token = speed.token_seconds(engine.running.saturating_sub(1));
+        (job.answer.first_token, job.answer.token) = (now.duration(), token);
+        let decoded = now.after(Nanos::of_seconds(token * f64::from(job.request.output_tokens.saturating_sub(1))));
+        self.after(decoded, Event::Answered, number);
+    }
+
+    fn answered(&mut self, number: u32, source: &mut impl Source) {
+        let Some(job) = self.jobs[number as usize].take() else { return };
+        self.free_jobs.push(number);
+        self.engines[job.engine as usize].running -= 1;
+        let answer = Answer { done: self.now.duration(), ..job.answer };
+        self.report.note(self.cluster, &job.request, &answer);
+        if let Some(origin) = job.request.origin {
+            source.answered(origin.session, Millis(self.now.0.div_ceil(1_000_000)));
+        }
+    }
+
+    fn finish(mut self) -> Report {
+        let span = self.now.since(self.started.unwrap_or_default());
+        self.report.seconds = span.0 as f64 / 1e9;
+        self.report.evicted_blocks = self.store.evicted;
+        self.report.loads = vec![
+            Load::of(Kind::Gpu, self.engines.iter().map(|engine| &engine.gpu), span),
+            Load::of(Kind::Pcie, self.engines.iter().map(|engine| &engine.pcie), span),
+            Load::of(Kind::NicOut, self.hosts.iter().map(|host| &host.nic_out), span),
+            Load::of(Kind::NicIn, self.hosts.iter().map(|host| &host.nic_in), span),
+            Load::of(Kind::Disk, self.hosts.iter().map(|host| &host.disk), span),
+            Load::of(Kind::Catalog, std::iter::once(&self.catalog), span),
+        ];
+        self.report
+    }
+}

@@ -1,0 +1,229 @@
+//! The pool: which host's node holds which block, in memory or on disk.
+
+use super::Nanos;
+use crate::Blocks;
+use crate::hash::ByHash;
+use tidepool_policy::eviction::{Eviction, Policy, Tag, Use};
+use tidepool_trace::{BlockHash, Request};
+
+/// A tier of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Tier {
+    Memory,
+    Disk,
+}
+
+/// Where a block is, in eight bytes: there are as many of these as blocks.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place {
+    /// The host's number, and the lowest bit set for disk.
+    shelf: u32,
+    slot: u32,
+}
+
+impl Place {
+    fn new(host: u32, tier: Tier, slot: u32) -> Self {
+        Self { shelf: host << 1 | tier as u32, slot }
+    }
+
+    pub(super) const fn host(self) -> u32 {
+        self.shelf >> 1
+    }
+
+    pub(super) const fn tier(self) -> Tier {
+        if self.shelf & 1 == 0 { Tier::Memory } else { Tier::Disk }
+    }
+}
+
+/// All nodes' blocks.
+pub(super) struct Store {
+    index: ByHash<Place>,
+    nodes: Vec<[Shelf; 2]>,
+    pub(super) evicted: u64,
+    /// How many blocks went from memory to disk on which hosts, since somebody looked.
+    pub(super) demoted: Vec<(u32, u64)>,
+    /// Where the blocks of a request are; empty between requests.
+    places: Vec<Option<Place>>,
+    /// Hosts with more in memory than before; empty between requests.
+    fuller: Vec<u32>,
+}
+
+/// A tier's blocks and the order in which they go.
+struct Shelf {
+    capacity: u64,
+    order: Box<dyn Eviction>,
+    blocks: Vec<u64>,
+    free: Vec<u32>,
+}
+
+impl Shelf {
+    fn new(capacity: Blocks, policy: Policy) -> Self {
+        Self { capacity: capacity.0, order: policy.build(), blocks: Vec::new(), free: Vec::new() }
+    }
+
+    fn len(&self) -> u64 {
+        (self.blocks.len() - self.free.len()) as u64
+    }
+
+    fn put(&mut self, block: u64, usage: &Use) -> u32 {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.blocks.push(0);
+            u32::try_from(self.blocks.len() - 1).expect("a table of 2^32 blocks is more than memory holds")
+        });
+        self.blocks[slot as usize] = block;
+        self.order.insert(slot, Tag(block), usage);
+        slot
+    }
+
+    /// Takes out what goes next, if there is more than there may be.
+    fn overflow(&mut self, usage: &Use) -> Option<u64> {
+        let slot = (self.len() > self.capacity).then(|| self.order.victim(usage.at))??;
+        self.order.evict(slot);
+        self.free.push(slot);
+        Some(self.blocks[slot as usize])
+    }
+}
+
+impl Store {
+    pub(super) fn new(hosts: u32, memory: Blocks, disk: Blocks, policy: Policy) -> Self {
+        let node = || [Shelf::new(memory, policy), Shelf::new(disk, Policy::Lru)];
+        Self {
+            index: ByHash::default(),
+            nodes: (0..hosts).map(|_| node()).collect(),
+            evicted: 0,
+            demoted: Vec::new(),
+            places: Vec::new(),
+            fuller: Vec::new(),
+        }
+    }
+
+    /// Where the blocks of the longest run from the start of `blocks` are.
+    pub(super) fn run<'a>(&'a self, blocks: &'a [BlockHash]) -> impl Iterator<Item = Place> + 'a {
+        blocks.iter().map_while(|block| self.index.get(&block.0).copied())
+    }
+
+    /// Uses all blocks of a request, from the last to the first; those that nobody has go to `host`. Then
+    /// makes room. Says how many nobody had.
+    pub(super) fn take_in(&mut self, request: &Request, host: u32, now: Nanos) -> Blocks {
+        let mut stored = 0;
+        let mut places = std::mem::take(&mut self.places);
+        // Apart from the touches: look-ups that do not wait for each other take a fraction of the time.
+        places.extend(request.blocks.iter().map(|block| self.index.get(&block.0).copied()));
+        for (depth, block) in request.blocks.iter().enumerate().rev() {
+            let usage = Use { at: now.duration(), depth: depth as u32, origin: request.origin };
+            match places[depth] {
+                Some(place) => self.touch(block.0, place, &usage),
+                // A block that is in a request twice was stored a moment ago.
+                None if self.index.contains_key(&block.0) => {}
+                None => {
+                    stored += 1;
+                    self.put(block.0, host, Tier::Memory, &usage);
+                }
+            }
+        }
+        places.clear();
+        self.places = places;
+        // Only now, so that no place has changed before its turn.
+        let usage = Use { at: now.duration(), ..Use::default() };
+        while let Some(fuller) = self.fuller.pop() {
+            self.make_room(fuller, &usage);
+        }
+        self.make_room(host, &usage);
+        Blocks(stored)
+    }
+
+    /// Uses a block; one on disk goes back into memory.
+    fn touch(&mut self, block: u64, place: Place, usage: &Use) {
+        // A block that is in a request twice has moved already.
+        let current = if place.tier() == Tier::Disk { self.index.get(&block).copied() } else { Some(place) };
+        let Some(place) = current else { return };
+        let shelf = &mut self.nodes[place.host() as usize][place.tier() as usize];
+        if place.tier() == Tier::Memory {
+            return shelf.order.touch(place.slot, usage);
+        }
+        shelf.order.remove(place.slot);
+        shelf.free.push(place.slot);
+        self.put(block, place.host(), Tier::Memory, usage);
+        self.fuller.push(place.host());
+    }
+
+    fn put(&mut self, block: u64, host: u32, tier: Tier, usage: &Use) {
+        let slot = self.nodes[host as usize][tier as usize].put(block, usage);
+        self.index.insert(block, Place::new(host, tier, slot));
+    }
+
+    /// Cuts a node to its size.
+    fn make_room(&mut self, host: u32, usage: &Use) {
+        let mut demoted = 0;
+        while let Some(block) = self.nodes[host as usize][Tier::Memory as usize].overflow(usage) {
+            if self.nodes[host as usize][Tier::Disk as usize].capacity == 0 {
+                self.forget(block);
+                continue;
+            }
+            demoted += 1;
+            self.put(block, host, Tier::Disk, usage);
+            while let Some(block) = self.nodes[host as usize][Tier::Disk as usize].overflow(usage) {
+                self.forget(block);
+            }
+        }
+        if demoted > 0 {
+            self.demoted.push((host, demoted));
+        }
+    }
+
+    fn forget(&mut self, block: u64) {
+        self.index.remove(&block);
+        self.evicted += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidepool_trace::Millis;
+
+    fn request(blocks: std::ops::Range<u64>) -> Request {
+        let blocks = blocks.map(BlockHash).collect();
+        Request { at: Millis(0), input_tokens: 0, output_tokens: 0, blocks, origin: None }
+    }
+
+    fn tiers(store: &Store, request: &Request) -> Vec<(u32, Tier)> {
+        store.run(&request.blocks).map(|place| (place.host(), place.tier())).collect()
+    }
+
+    #[test]
+    fn what_falls_out_of_memory_is_on_disk_and_comes_back_when_used() {
+        let mut store = Store::new(2, Blocks(2), Blocks(2), Policy::Lru);
+        let (first, second) = (request(0..2), request(10..12));
+        assert_eq!(store.take_in(&first, 0, Nanos(0)), Blocks(2));
+        assert_eq!(store.take_in(&second, 0, Nanos(1)), Blocks(2));
+        assert_eq!(tiers(&store, &first), [(0, Tier::Disk); 2]);
+        assert_eq!(store.take_in(&first, 1, Nanos(2)), Blocks(0));
+        assert_eq!(tiers(&store, &first), [(0, Tier::Memory); 2]);
+        assert_eq!(tiers(&store, &second), [(0, Tier::Disk); 2]);
+        store.take_in(&request(20..22), 0, Nanos(3));
+        assert_eq!(store.demoted, [(0, 2); 3]);
+        assert_eq!((tiers(&store, &second), store.evicted), (vec![], 2));
+    }
+
+    #[test]
+    fn every_block_is_in_one_place_whatever_happens() {
+        let (mut store, mut random) = (Store::new(3, Blocks(20), Blocks(15), Policy::Lru), 1_u64);
+        for time in 0..3000 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let (start, len, host) = ((random >> 33) % 20 * 10, (random >> 43) % 14, (random >> 53) as u32 % 3);
+            let mut request = request(start..start + len);
+            // Now and then a block comes twice.
+            request.blocks.extend(request.blocks.first().copied().filter(|_| random >> 60 == 0));
+            store.take_in(&request, host, Nanos(time));
+            for (block, place) in &store.index {
+                let shelf = &store.nodes[place.host() as usize][place.tier() as usize];
+                assert_eq!((shelf.blocks[place.slot as usize], shelf.order.contains(place.slot)), (*block, true));
+            }
+            let shelves = || store.nodes.iter().flatten();
+            assert!(shelves().all(|shelf| shelf.len() <= shelf.capacity));
+            assert_eq!(shelves().map(Shelf::len).sum::<u64>(), store.index.len() as u64);
+        }
+        assert!(store.evicted > 0);
+    }
+}

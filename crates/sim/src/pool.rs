@@ -1,0 +1,90 @@
+//! One cache of blocks of one size.
+
+use crate::Blocks;
+use crate::hash::ByHash;
+use std::collections::hash_map::Entry;
+use std::time::Duration;
+use tidepool_policy::eviction::{Eviction, Tag, Use};
+use tidepool_trace::{BlockHash, Request};
+
+/// A cache, and the order in which it evicts.
+pub struct Pool {
+    capacity: u64,
+    order: Box<dyn Eviction>,
+    slots: ByHash<u32>,
+    /// The blocks by slot; free slots keep their last ones.
+    blocks: Vec<u64>,
+    free: Vec<u32>,
+    evicted: u64,
+}
+
+impl Pool {
+    /// An empty cache for `capacity` blocks.
+    #[must_use]
+    pub fn new(capacity: Blocks, order: Box<dyn Eviction>) -> Self {
+        Self { capacity: capacity.0, order, slots: ByHash::default(), blocks: Vec::new(), free: Vec::new(), evicted: 0 }
+    }
+
+    /// How many blocks are in.
+    #[must_use]
+    pub fn len(&self) -> Blocks {
+        Blocks(self.slots.len() as u64)
+    }
+
+    /// Whether no block is in.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// Blocks that were evicted so far.
+    #[must_use]
+    pub const fn evicted(&self) -> Blocks {
+        Blocks(self.evicted)
+    }
+
+    /// Blocks of the longest run from the start of `blocks` that is held.
+    #[must_use]
+    pub fn run(&self, blocks: &[BlockHash]) -> Blocks {
+        Blocks(blocks.iter().take_while(|block| self.slots.contains_key(&block.0)).count() as u64)
+    }
+
+    /// Serves a request: says how many of its blocks are hit, uses all of them and makes room.
+    pub fn serve(&mut self, request: &Request) -> Blocks {
+        let hits = self.run(&request.blocks);
+        self.take_in(request, Duration::from_millis(request.at.0));
+        hits
+    }
+
+    /// Uses all blocks of a request, from the last to the first, and makes room.
+    pub fn take_in(&mut self, request: &Request, at: Duration) {
+        for (depth, block) in request.blocks.iter().enumerate().rev() {
+            self.used(*block, &Use { at, depth: depth as u32, origin: request.origin });
+        }
+        self.cut(at);
+    }
+
+    fn used(&mut self, block: BlockHash, usage: &Use) {
+        let entry = match self.slots.entry(block.0) {
+            Entry::Occupied(entry) => return self.order.touch(*entry.get(), usage),
+            Entry::Vacant(entry) => entry,
+        };
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.blocks.push(0);
+            u32::try_from(self.blocks.len() - 1).expect("a table of 2^32 blocks is more than memory holds")
+        });
+        entry.insert(slot);
+        self.blocks[slot as usize] = block.0;
+        self.order.insert(slot, Tag(block.0), usage);
+    }
+
+    fn cut(&mut self, at: Duration) {
+        while self.slots.len() as u64 > self.capacity {
+            let Some(slot) = self.order.victim(at) else { return };
+            self.order.evict(slot);
+            self.slots.remove(&self.blocks[slot as usize]);
+            self.free.push(slot);
+            self.evicted += 1;
+        }
+    }
+}

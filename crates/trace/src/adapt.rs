@@ -1,0 +1,152 @@
+//! Traces made of other traces, one request at a time.
+//!
+//! All of them take and give requests that may have failed to be read; a failure is passed on.
+
+use crate::{BlockHash, Millis, Request, SessionId};
+
+/// The requests of a trace from one time to another, counted from the former.
+pub struct Slice<I> {
+    requests: I,
+    from: Millis,
+    until: Millis,
+}
+
+impl<I> Slice<I> {
+    /// Takes those that arrive at `from` or later and before `until`.
+    pub const fn new(requests: I, from: Millis, until: Millis) -> Self {
+        Self { requests, from, until }
+    }
+}
+
+impl<E, I: Iterator<Item = Result<Request, E>>> Iterator for Slice<I> {
+    type Item = I::Item;
+
+    fn next(&mut self) -> Option<I::Item> {
+        loop {
+            match self.requests.next()? {
+                // Times never go back, so nothing that comes later belongs to the slice.
+                Ok(request) if request.at >= self.until => return None,
+                Ok(request) if request.at < self.from => {}
+                Ok(request) => return Some(Ok(Request { at: Millis(request.at.0 - self.from.0), ..request })),
+                Err(error) => return Some(Err(error)),
+            }
+        }
+    }
+}
+
+/// A trace whose time goes faster or slower, tool pauses included.
+pub struct Scale<I> {
+    requests: I,
+    factor: f64,
+}
+
+impl<I> Scale<I> {
+    /// Multiplies all times by `factor`: 0.5 is twice the load.
+    pub const fn new(requests: I, factor: f64) -> Self {
+        Self { requests, factor }
+    }
+}
+
+impl<E, I: Iterator<Item = Result<Request, E>>> Iterator for Scale<I> {
+    type Item = I::Item;
+
+    fn next(&mut self) -> Option<I::Item> {
+        let scaled = |time: Millis| Millis((time.0 as f64 * self.factor).round() as u64);
+        Some(self.requests.next()?.map(|mut request| {
+            request.at = scaled(request.at);
+            if let Some(origin) = &mut request.origin {
+                origin.pause = scaled(origin.pause);
+            }
+            request
+        }))
+    }
+}
+
+/// Several traces as one, in the order of their times. Requests of the same time come in the order of the traces.
+pub struct Merge<I: Iterator> {
+    traces: Vec<I>,
+    heads: Vec<Option<I::Item>>,
+    shared: bool,
+}
+
+impl<E, I: Iterator<Item = Result<Request, E>>> Merge<I> {
+    /// Merges `traces`. If they are `shared`, equal hashes and sessions in two of them are the same; if not, each trace's
+    /// blocks and sessions are its own, and get other names.
+    pub fn new(mut traces: Vec<I>, shared: bool) -> Self {
+        let heads = traces.iter_mut().map(Iterator::next).collect();
+        Self { traces, heads, shared }
+    }
+}
+
+impl<E, I: Iterator<Item = Result<Request, E>>> Iterator for Merge<I> {
+    type Item = I::Item;
+
+    fn next(&mut self) -> Option<I::Item> {
+        // An error comes first, so that it is not lost behind other traces' requests.
+        let time = |head: &Option<I::Item>| Some(head.as_ref()?.as_ref().map_or(Millis(0), |request| request.at));
+        let times = self.heads.iter().enumerate().filter_map(|(trace, head)| Some((time(head)?, trace)));
+        let (_, trace) = times.min()?;
+        let next = std::mem::replace(&mut self.heads[trace], self.traces[trace].next())?;
+        Some(next.map(|request| if self.shared { request } else { renamed(request, trace as u64) }))
+    }
+}
+
+/// The request with names that no other trace has. Those of the first trace stay as they are.
+fn renamed(mut request: Request, trace: u64) -> Request {
+    // An odd factor keeps names apart within the trace and spreads them over all bits.
+    let name =
+        |name: u64| if trace == 0 { name } else { name.wrapping_mul(FACTOR) ^ trace.wrapping_mul(FACTOR << 1 | 1) };
+    request.blocks.iter_mut().for_each(|block| *block = BlockHash(name(block.0)));
+    if let Some(origin) = &mut request.origin {
+        origin.session = SessionId(name(origin.session.0));
+        origin.parent = origin.parent.map(|parent| SessionId(name(parent.0)));
+    }
+    request
+}
+
+const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Origin;
+    use std::convert::Infallible;
+
+    fn request(at: u64, block: u64) -> Result<Request, Infallible> {
+        let origin =
+            Origin { session: SessionId(block), parent: None, turn: 0, pause: Millis(100), calls: None, last: false };
+        let blocks = vec![BlockHash(block)];
+        Ok(Request { at: Millis(at), input_tokens: 1, output_tokens: 1, blocks, origin: Some(origin) })
+    }
+
+    fn trace(times: &[u64]) -> std::vec::IntoIter<Result<Request, Infallible>> {
+        times.iter().map(|at| request(*at, *at)).collect::<Vec<_>>().into_iter()
+    }
+
+    fn times(requests: impl Iterator<Item = Result<Request, Infallible>>) -> Vec<u64> {
+        requests.map(|request| request.unwrap_or_else(|never| match never {}).at.0).collect()
+    }
+
+    #[test]
+    fn a_slice_starts_at_zero_and_ends_before_its_end() {
+        assert_eq!(times(Slice::new(trace(&[0, 5, 10, 19, 20, 30]), Millis(5), Millis(20))), [0, 5, 14]);
+    }
+
+    #[test]
+    fn scaling_scales_pauses_too() {
+        let scaled: Vec<_> = Scale::new(trace(&[0, 10, 15]), 0.5).flatten().collect();
+        assert_eq!(scaled.iter().map(|request| request.at.0).collect::<Vec<_>>(), [0, 5, 8]);
+        assert!(scaled.iter().all(|request| request.origin.is_some_and(|origin| origin.pause == Millis(50))));
+    }
+
+    #[test]
+    fn merged_traces_are_in_order_and_share_blocks_only_if_told() {
+        let merged = |shared| Merge::new(vec![trace(&[0, 5, 9]), trace(&[5, 6, 9])], shared);
+        assert_eq!(times(merged(true)), [0, 5, 5, 6, 9, 9]);
+        let distinct = |shared| {
+            let blocks: std::collections::BTreeSet<_> = merged(shared).flatten().flat_map(|r| r.blocks).collect();
+            blocks.len()
+        };
+        assert_eq!((distinct(true), distinct(false)), (4, 6));
+    }
+}

@@ -1,0 +1,45 @@
+//! What can be wrong with a trace, and what was met while it was read.
+
+use std::{fmt, io};
+
+/// Why a trace ends early.
+#[derive(Debug, thiserror::Error)]
+pub enum TraceError {
+    /// The file could not be read or written.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// A line is not what the format says, and the reader is strict.
+    #[error("{0}")]
+    Malformed(Malformed),
+    /// The first line belongs to no format that we know.
+    #[error("line 1 is of no known format: it begins with {0:?}")]
+    UnknownFormat(String),
+}
+
+/// A line that is not what the format says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Malformed {
+    /// Counts from 1.
+    pub line: u64,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: {}", self.line, self.reason)
+    }
+}
+
+/// What was met so far.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Requests that were read.
+    pub requests: u64,
+    /// Lines that were skipped because they are not what the format says.
+    pub malformed: u64,
+    /// The first of them.
+    pub first_malformed: Option<Malformed>,
+    /// Requests whose time was before that of the request ahead of them. They count as arriving with that one.
+    pub backwards: u64,
+}

@@ -1,0 +1,103 @@
+//! Lines of a file, one at a time in one buffer, with a bound on their length.
+
+use std::io::{self, BufRead};
+
+/// Longest line: a request of [`crate::MAX_BLOCKS`] blocks fits in our own format. The rest of a longer one is passed over.
+pub(crate) const MAX_LINE: usize = 17 << 20;
+
+/// Reads lines.
+pub(crate) struct Lines<R> {
+    input: R,
+    line: Vec<u8>,
+    number: u64,
+    bytes: u64,
+}
+
+/// A line without its end.
+pub(crate) struct Line<'a> {
+    /// Counts from 1.
+    pub(crate) number: u64,
+    /// None if it is too long.
+    pub(crate) text: Option<&'a [u8]>,
+}
+
+impl<R: BufRead> Lines<R> {
+    pub(crate) const fn new(input: R) -> Self {
+        Self { input, line: Vec::new(), number: 0, bytes: 0 }
+    }
+
+    /// Bytes that were read.
+    pub(crate) const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The next line that is not blank.
+    pub(crate) fn next(&mut self) -> io::Result<Option<Line<'_>>> {
+        loop {
+            let Some(whole) = self.fill()? else { return Ok(None) };
+            if !whole || !self.line.trim_ascii().is_empty() {
+                let text = whole.then(|| self.line.trim_ascii());
+                return Ok(Some(Line { number: self.number, text }));
+            }
+        }
+    }
+
+    /// Reads a line into the buffer; whether it fitted, or none at the end.
+    fn fill(&mut self) -> io::Result<Option<bool>> {
+        self.line.clear();
+        let (mut any, mut whole) = (false, true);
+        loop {
+            let read = match self.input.fill_buf() {
+                Ok(read) => read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            };
+            if read.is_empty() {
+                self.number += u64::from(any);
+                return Ok(any.then_some(whole));
+            }
+            any = true;
+            let end = read.iter().position(|byte| *byte == b'\n');
+            let part = &read[..end.unwrap_or(read.len())];
+            whole &= self.line.len() + part.len() <= MAX_LINE;
+            if whole {
+                self.line.extend_from_slice(part);
+            }
+            let used = end.map_or(read.len(), |end| end + 1);
+            self.input.consume(used);
+            self.bytes += used as u64;
+            if end.is_some() {
+                self.number += 1;
+                return Ok(Some(whole));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(text: &[u8]) -> Vec<(u64, Option<Vec<u8>>)> {
+        let mut lines = Lines::new(io::BufReader::with_capacity(3, text));
+        std::iter::from_fn(|| lines.next().unwrap().map(|line| (line.number, line.text.map(<[u8]>::to_vec)))).collect()
+    }
+
+    #[test]
+    fn lines_are_numbered_and_blank_ones_passed_over() {
+        let found = lines(b"one\r\n\n  \ntwo\nthree");
+        let expected = [(1, "one"), (4, "two"), (5, "three")].map(|(n, text)| (n, Some(text.as_bytes().to_vec())));
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn a_line_without_end_takes_no_more_memory_than_the_longest() {
+        let mut text = vec![b'x'; 2 * MAX_LINE];
+        text.extend_from_slice(b"\nnext\n");
+        let mut lines = Lines::new(&text[..]);
+        assert!(lines.next().unwrap().unwrap().text.is_none());
+        assert!(lines.line.capacity() <= 2 * MAX_LINE);
+        let next = lines.next().unwrap().unwrap();
+        assert_eq!((next.number, next.text), (2, Some(&b"next"[..])));
+    }
+}

@@ -1,0 +1,16 @@
+//! Where requests come from.
+
+use crate::Request;
+use tidepool_types::{Millis, SessionId};
+
+/// Requests in the order of their times, some of which may wait for answers.
+pub trait Source {
+    /// When the next request comes; none while all that are left wait for answers, and at the end.
+    fn due(&mut self) -> Option<Millis>;
+
+    /// The next request.
+    fn next(&mut self) -> Option<Request>;
+
+    /// A session's request was answered.
+    fn answered(&mut self, session: SessionId, at: Millis);
+}

@@ -1,0 +1,119 @@
+//! Traces come from anywhere: whatever a file holds, the reader says what is wrong with it and goes on, or stops if it is strict.
+
+use proptest::prelude::*;
+use tidepool_trace::{Format, MAX_BLOCKS, Options, Reader, Request, TraceError, Writer};
+
+const OPTIONS: Options = Options { format: None, strict: false, block_tokens: 512 };
+
+fn read(text: &[u8], options: Options) -> Result<(Vec<Request>, tidepool_trace::Report), TraceError> {
+    let mut reader = Reader::new(text, options)?;
+    let requests = reader.by_ref().collect::<Result<Vec<_>, _>>()?;
+    Ok((requests, reader.report().clone()))
+}
+
+#[test]
+fn malformed_lines_are_counted_and_the_first_is_kept() {
+    let good = r#"{"timestamp": 1, "input_length": 1, "output_length": 1, "hash_ids": [0]}"#;
+    let text = format!("{good}\n\nnonsense\n{{\"timestamp\": -1}}\n{good}\n");
+    let (requests, report) = read(text.as_bytes(), OPTIONS).unwrap();
+    assert_eq!((requests.len(), report.requests, report.malformed), (2, 2, 2));
+    let first = report.first_malformed.unwrap();
+    assert_eq!(first.line, 3);
+    let strict = read(text.as_bytes(), Options { strict: true, ..OPTIONS }).unwrap_err();
+    assert!(matches!(strict, TraceError::Malformed(malformed) if malformed == first));
+}
+
+#[test]
+fn times_that_go_back_are_counted_and_wait_for_those_ahead() {
+    let line =
+        |at: i32| format!("{{\"timestamp\": {at}, \"input_length\": 1, \"output_length\": 1, \"hash_ids\": []}}\n");
+    let (requests, report) = read([5, 3, 7, 6].map(line).concat().as_bytes(), OPTIONS).unwrap();
+    assert_eq!(requests.iter().map(|request| request.at.0).collect::<Vec<_>>(), [5, 5, 7, 7]);
+    assert_eq!(report.backwards, 2);
+}
+
+#[test]
+fn azure_requests_have_blocks_of_their_own_and_times_from_zero() {
+    let text = "TIMESTAMP,ContextTokens,GeneratedTokens\r\n2023-11-16 18:17:03.9799600,4808,10\r\n\
+        2023-11-16 18:17:04.0319600,512,8\r\n2023-11-16 18:17:02.0319600,1,8\r\nx,1,2\r\n";
+    let (requests, report) = read(text.as_bytes(), OPTIONS).unwrap();
+    let shape: Vec<_> = requests.iter().map(|r| (r.at.0, r.input_tokens, r.blocks.len())).collect();
+    assert_eq!(shape, [(0, 4808, 10), (52, 512, 1), (52, 1, 1)]);
+    let mut blocks: Vec<_> = requests.into_iter().flat_map(|request| request.blocks).collect();
+    blocks.dedup();
+    assert_eq!(blocks.len(), 12);
+    assert_eq!((report.malformed, report.backwards), (1, 1));
+}
+
+#[test]
+fn a_request_of_too_many_blocks_is_malformed_before_they_are_made() {
+    let text = "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03,4294967295,10\n";
+    let (requests, report) = read(text.as_bytes(), Options { block_tokens: 1, ..OPTIONS }).unwrap();
+    assert!(requests.is_empty());
+    assert!(report.first_malformed.unwrap().reason.contains(&MAX_BLOCKS.to_string()));
+}
+
+#[test]
+fn a_file_of_no_known_format_is_refused_and_an_empty_one_is_empty() {
+    let error = read(b"hello,world\n1,2\n", OPTIONS).unwrap_err();
+    assert!(error.to_string().contains("hello,world"), "{error}");
+    assert!(read(b"\n\n", OPTIONS).unwrap().0.is_empty());
+}
+
+#[test]
+fn a_second_head_must_say_the_same() {
+    let head = |tokens: u32| format!("{{\"tidepool_trace\":1,\"block_tokens\":{tokens}}}\n");
+    let line = "{\"at_ms\":0,\"input_tokens\":1,\"output_tokens\":1,\"blocks\":\"00000000000000aa\"}\n";
+    let text = [&head(64), line, &head(64), line, &head(65), line].concat();
+    let (requests, report) = read(text.as_bytes(), OPTIONS).unwrap();
+    assert_eq!((requests.len(), report.malformed), (3, 1));
+    let newer = "{\"tidepool_trace\":2,\"block_tokens\":64}\n";
+    assert!(read(newer.as_bytes(), Options { strict: true, ..OPTIONS }).is_err());
+}
+
+/// Lines that are almost right, so that more than the first check of each parser is met.
+fn almost() -> impl Strategy<Value = Vec<u8>> {
+    let seeds = [
+        include_str!("fixtures/v1.jsonl"),
+        "{\"timestamp\": 27482, \"input_length\": 6955, \"output_length\": 52, \"hash_ids\": [46, 47, 48]}\n",
+        "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.9799600,4808,10\n",
+    ];
+    let edits = prop::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0..3u8), 0..6);
+    (prop::sample::select(seeds.to_vec()), edits).prop_map(|(seed, edits)| {
+        let mut text = seed.as_bytes().to_vec();
+        for (at, byte, kind) in edits {
+            let at = at.index(text.len());
+            match kind {
+                0 => text[at] = byte,
+                1 => text.insert(at, byte),
+                _ => text.truncate(at.max(1)),
+            }
+        }
+        text
+    })
+}
+
+proptest! {
+    #[test]
+    fn parsers_never_panic(text in prop_oneof![almost(), prop::collection::vec(any::<u8>(), 0..300)]) {
+        for format in Format::ALL.map(Some).into_iter().chain([None]) {
+            if let Ok((requests, report)) = read(&text, Options { format, ..OPTIONS }) {
+                prop_assert!(requests.is_sorted_by_key(|request| request.at));
+                prop_assert_eq!(requests.len() as u64, report.requests);
+                prop_assert_eq!(report.malformed == 0, report.first_malformed.is_none());
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_read_and_written_is_read_again(text in almost()) {
+        let Ok((requests, _)) = read(&text, OPTIONS) else { return Ok(()) };
+        let mut writer = Writer::new(Vec::new(), 512)?;
+        for request in &requests {
+            writer.write(request)?;
+        }
+        let (again, report) = read(&writer.finish()?, Options { strict: true, ..OPTIONS })?;
+        prop_assert_eq!(again, requests);
+        prop_assert_eq!(report.backwards, 0);
+    }
+}
