@@ -282,5 +282,3 @@ def test_a_segment_takes_blocks_again_when_its_master_is_gone_for_a_while(master
         assert [copy.segment for copy in one.get_replica_desc("open")] == [one.get_hostname()]
     one.close()
     two.close()
-    assert master.page("/api/v1/drain_jobs", b"{}")[0] == 400
-    assert master.page("/api/v1/drain_jobs/query?job_id=none")[0] == 404

@@ -10,11 +10,9 @@ import importlib.util
 import sys
 from collections.abc import Sequence
 from types import ModuleType
+from typing import Any
 
 from mooncake import others
-from mooncake.buffer_pool import BufferPool, RegisteredBufferPool
-
-__all__ = ["BufferPool", "RegisteredBufferPool"]
 
 __version__ = "0.3.13"
 
@@ -39,6 +37,12 @@ class _Absent(importlib.abc.MetaPathFinder):
             return None
         why = _INSTEAD.get(name, "Tidepool provides mooncake.store and mooncake.async_store")
         raise ModuleNotFoundError(f"{fullname} is not part of tidepool-mooncake: {why}", name=fullname)
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("BufferPool", "RegisteredBufferPool"):
+        return importlib.import_module("mooncake.store").BufferPool
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def _is_only_asked() -> bool:

@@ -14,7 +14,7 @@ _FLAGS = {
     "rpc_port": ("50051", "where clients and segments reach the master"),
     "rpc_address": ("0.0.0.0", "the address to listen on"),
     "metrics_port": ("9003", "where the admin pages are"),
-    "metrics_host": ("", "the address of the admin pages; without it that of the master"),
+    "metrics_host": ("", "the address of the admin pages; where the master itself listens if it is empty"),
     "default_kv_lease_ttl": ("10000", "milliseconds for which a block that was read is not removed"),
     "client_ttl": ("10", "seconds of silence after which a segment counts as gone"),
 }
@@ -76,7 +76,5 @@ def run(arguments: list[str]) -> int:
             Admin(catalog, pool, values["metrics_host"] or values["rpc_address"], admin_port) as admin,
         ):
             log.info("master serves at %s, admin pages at %s", catalog.address, admin.address)
-            # In slices: a signal that comes just before a wait does not end it.
-            while not stopped.wait(0.5):
-                pass
+            stopped.wait()
     return 0

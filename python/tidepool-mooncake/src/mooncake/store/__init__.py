@@ -23,7 +23,7 @@ from mooncake.absent import (
     absent_call,
     no_tensors,
 )
-from mooncake.buffer_pool import BufferLease, BufferPool, RegisteredBufferLease, RegisteredBufferPool
+from mooncake.buffers import BufferLease, BufferPool, RegisteredBufferLease, RegisteredBufferPool
 from mooncake.kinds import (
     Descriptor,
     DiskDescriptor,
