@@ -76,5 +76,7 @@ def run(arguments: list[str]) -> int:
             Admin(catalog, pool, values["metrics_host"] or values["rpc_address"], admin_port) as admin,
         ):
             log.info("master serves at %s, admin pages at %s", catalog.address, admin.address)
-            stopped.wait()
+            # In slices: a signal that comes just before a wait does not end it.
+            while not stopped.wait(0.5):
+                pass
     return 0
