@@ -6,6 +6,7 @@
 
 use crate::mapping::{Found, Mapping};
 use crate::memory::prefetch;
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use tidepool_transfer::copy::{self, ChecksumsInto, CopyJob, CopyPool};
@@ -14,6 +15,8 @@ use tidepool_transfer::transport::{Health, Transport};
 use tidepool_types::{CHUNK_LEN, Deadline, chunk_count};
 use tidepool_wire::checksum::{BlockChecksum, Sums};
 
+/// A batch of this many bytes may still be in the second-level cache from the last time.
+const WARM_BYTES: u64 = 512 << 10;
 /// Reads of at least this many bytes go to the copy threads.
 const SHARED_READ: u64 = 64 << 10;
 /// Bytes copied between two looks at the clock; whole chunks.
@@ -55,6 +58,17 @@ impl Target {
             }
         }
     }
+}
+
+/// Whether the destination is likely to be in cache: it begins where this thread's last one did, and fits. Readers that take
+/// one batch after the other into the same buffer read it at once, too.
+fn is_warm(reads: &[Ready], bytes: u64) -> bool {
+    thread_local!(static LAST: Cell<usize> = const { Cell::new(0) });
+    let start = match reads.first().map(|ready| &ready.to) {
+        Some(Target::Lent(Regions::One(to))) => to.start as usize,
+        _ => 0,
+    };
+    LAST.replace(start) == start && start != 0 && bytes <= WARM_BYTES
 }
 
 /// A piece of work.
@@ -108,7 +122,7 @@ impl ShmTransport {
                 Err(failure) => self.finish(token, Err(failure)),
             }
         }
-        let streaming = small_bytes as usize >= copy::STREAMING_MIN;
+        let streaming = small_bytes as usize >= copy::STREAMING_MIN && !is_warm(&small, small_bytes);
         self.in_runs(small, deadline, |this, run| this.read_small(run, streaming));
         self.in_runs(large, deadline, |this, run| this.read_large(run, deadline));
     }

@@ -26,7 +26,7 @@ use crate::regions::Cursor;
 /// Copies of at least this many bytes bypass the cache. Into a destination that is not in cache, non-temporal stores win
 /// from a few kilobytes on; into one that is, and that is read at once, plain stores do (`examples/copy_speed.rs` prints
 /// both). This is where a destination is no longer likely to be in the first two levels.
-pub const STREAMING_MIN: usize = 256 << 10;
+pub const STREAMING_MIN: usize = 128 << 10;
 
 /// Copies `len` bytes from `src` to `dst`, bypassing the cache for large pieces.
 ///
