@@ -5,8 +5,9 @@ const MARKS: f64 = 6.0;
 
 /// Round numbers that cover `least` to `most`.
 pub(super) fn ticks(least: f64, most: f64) -> Vec<f64> {
-    let span = (most - least).max(f64::MIN_POSITIVE);
-    let rough = span / MARKS;
+    // A single value still gets an axis.
+    let most = if most > least { most } else { least + 1.0 };
+    let rough = (most - least) / MARKS;
     let power = 10f64.powf(rough.log10().floor());
     let step =
         [1.0, 2.0, 5.0, 10.0].map(|times| times * power).into_iter().find(|step| *step >= rough).unwrap_or(rough);
