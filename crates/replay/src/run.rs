@@ -67,7 +67,7 @@ pub fn run<S: Source + Send>(
         for engine in &engines {
             let (queue, arrivals) = sync_channel(QUEUE);
             let arrivals = std::sync::Arc::new(Mutex::new(arrivals));
-            for _ in 0..settings.at_once {
+            for _ in 0..settings.cluster.batch {
                 let (arrivals, shared) = (std::sync::Arc::clone(&arrivals), &shared);
                 scope.spawn(move || work(engine, &arrivals, shared, clock, settings, progress));
             }

@@ -15,8 +15,6 @@ pub struct Settings {
     pub pace: f64,
     /// What the names of this run's blocks begin with: runs with other names share nothing.
     pub name: String,
-    /// Requests that one engine works on at a time.
-    pub at_once: u32,
 }
 
 /// A setting that is not allowed.
@@ -34,9 +32,9 @@ const MOST_THREADS: u64 = 4096;
 impl Settings {
     pub(crate) fn validate(&self) -> Result<(), InvalidSettings> {
         let wrong = |field, value: String, allowed| Err(InvalidSettings { field, value, allowed });
-        let threads = u64::from(self.cluster.engines) * u64::from(self.at_once);
+        let threads = u64::from(self.cluster.engines) * u64::from(self.cluster.batch);
         if !(1..=MOST_THREADS).contains(&threads) {
-            return wrong("engines times at-once", threads.to_string(), "1 to 4096");
+            return wrong("engines times batch", threads.to_string(), "1 to 4096");
         }
         if !(1e-3..=1e6).contains(&self.pace) {
             return wrong("pace", self.pace.to_string(), "0.001 to 1000000");

@@ -47,8 +47,9 @@ impl TestPool {
 fn settings(pool: Option<ClientConfig>) -> Settings {
     let node_blocks = if pool.is_some() { Blocks::UNLIMITED } else { Blocks(0) };
     let (local_blocks, routing) = (Blocks(20), Routing::RoundRobin);
-    let cluster = Cluster { engines: 2, local_blocks, routing, block_bytes: BLOCK, node_blocks, ..Cluster::default() };
-    Settings { cluster, pool, pace: 2000.0, name: "test".to_owned(), at_once: 8 }
+    let cluster =
+        Cluster { engines: 2, batch: 8, local_blocks, routing, block_bytes: BLOCK, node_blocks, ..Cluster::default() };
+    Settings { cluster, pool, pace: 2000.0, name: "test".to_owned() }
 }
 
 fn agents() -> Agents {

@@ -120,13 +120,14 @@ fn play(
     let block_bytes = TOKEN_BYTES * u64::from(agents.block_tokens);
     let cluster = Cluster {
         engines: ENGINES,
+        batch: 16,
         local_blocks,
         block_bytes,
         block_tokens: agents.block_tokens,
         node_blocks: Blocks(0),
         ..Cluster::default()
     };
-    let settings = Settings { cluster, pool, pace: args.pace, name: "demo".to_owned(), at_once: 16 };
+    let settings = Settings { cluster, pool, pace: args.pace, name: "demo".to_owned() };
     let (sessions, progress) = (agents.sessions()?, Progress::default());
     let played = progress::waiting(name, || tidepool_replay::run(&settings, sessions, &progress));
     let played = played.map_err(|error| error.to_string())?;

@@ -35,9 +35,6 @@ pub struct ReplayArgs {
     /// What the names of this run's blocks begin with; runs of one name share blocks [default: a new one]
     #[arg(long)]
     name: Option<String>,
-    /// Requests that one engine works on at a time
-    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=256))]
-    at_once: u32,
     /// Also write what was found as a page for a browser
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
@@ -79,7 +76,7 @@ fn settings(args: &ReplayArgs, block_tokens: u32) -> Result<Settings, Box<dyn Er
     let cluster = args.of_engines.cluster(args.engines, block_tokens, block_bytes);
     let pool = if args.no_pool { None } else { Some(args.client.settings()?) };
     let name = args.name.clone().unwrap_or_else(|| format!("replay-{}-{}", std::process::id(), now_millis()));
-    Ok(Settings { cluster, pool, pace: args.pace, name, at_once: args.at_once })
+    Ok(Settings { cluster, pool, pace: args.pace, name })
 }
 
 /// Milliseconds that the clock shows: names that differ between runs.
