@@ -152,11 +152,11 @@ impl Pool {
     /// The same, for as long as `go_on`, asked every few tenths of a second, says yes. Once it says no nothing is left.
     pub fn create_while(config: &PoolConfig, go_on: &dyn Fn() -> bool) -> Result<Arc<Self>, OpenError> {
         // Nothing is made for sizes that fit no mount.
-        shape_of(config, CONTROL_BYTES)?;
+        shape_of(config, None)?;
         fs::create_dir_all(&config.dir).map_err(at(&config.dir))?;
-        let page = Mount::of(&config.dir)?.page;
-        let shape = shape_of(config, page)?;
-        let lengths = [shape.map_bytes(), shape.slab_bytes()].map(|bytes| bytes.next_multiple_of(page));
+        let huge_page = Mount::of(&config.dir)?.huge_page;
+        let shape = shape_of(config, huge_page)?;
+        let lengths = [shape.map_bytes(), shape.slab_bytes()].map(|len| len.next_multiple_of(huge_page.unwrap_or(1)));
         let needed = ByteSize(lengths.iter().sum());
         let path = |extension: &str| config.dir.join(format!("{}.{extension}", config.name));
         let (map_path, slab_path) = (path("map"), path("slab"));
@@ -220,15 +220,16 @@ impl Inner {
     }
 }
 
-fn shape_of(config: &PoolConfig, page: u64) -> Result<Shape, OpenError> {
-    // Whole pages: the slab is mapped and its blocks are aligned to small pages. The control page in front of the blocks comes
-    // on top of small pages, and out of huge ones.
-    let whole = config.capacity.0 - config.capacity.0 % page;
-    if whole == 0 && page > CONTROL_BYTES {
-        let (dir, capacity) = (config.dir.clone(), config.capacity);
-        return Err(OpenError::LessThanAPage { dir, capacity, page: ByteSize(page) });
-    }
-    let capacity = if page == CONTROL_BYTES { whole } else { whole.saturating_sub(CONTROL_BYTES) };
+fn shape_of(config: &PoolConfig, huge_page: Option<u64>) -> Result<Shape, OpenError> {
+    let capacity = match huge_page {
+        // The control page in front of the blocks comes out of the huge pages, so that none is wasted.
+        Some(page) => (config.capacity.0 - config.capacity.0 % page).checked_sub(CONTROL_BYTES).ok_or_else(|| {
+            let (dir, capacity) = (config.dir.clone(), config.capacity);
+            OpenError::LessThanAPage { dir, capacity, page: ByteSize(page) }
+        })?,
+        // Whole pages: the slab is mapped and its blocks are aligned to pages.
+        None => config.capacity.0 & !4095,
+    };
     let slots = capacity.checked_div(config.smallest_expected_block.0).unwrap_or(0);
     if config.smallest_expected_block.0 < 64 || !(1..=MAX_SLOTS).contains(&slots) {
         return Err(OpenError::Shape { capacity: config.capacity, block: config.smallest_expected_block });

@@ -15,14 +15,12 @@ const HUGETLBFS: u32 = 0x9584_58f6;
 
 /// A pool's file system at one moment.
 pub(super) struct Mount {
-    /// Files are multiples of this.
-    pub(super) page: u64,
+    /// The size of its pages, where they are huge: files are multiples of it.
+    pub(super) huge_page: Option<u64>,
     /// Bytes free.
     pub(super) available: u64,
     /// No file can be made, though there is memory.
     pub(super) is_out_of_inodes: bool,
-    /// Pages are huge ones.
-    pub(super) is_huge: bool,
 }
 
 impl Mount {
@@ -37,9 +35,9 @@ impl Mount {
             let free = block * free_huge_pages(block);
             // A mount without a size says that it has no blocks at all.
             let available = if found.f_blocks == 0 { free } else { own.min(free) };
-            Self { page: block, available, is_out_of_inodes, is_huge: true }
+            Self { huge_page: Some(block), available, is_out_of_inodes }
         } else {
-            Self { page: 4096, available: own, is_out_of_inodes, is_huge: false }
+            Self { huge_page: None, available: own, is_out_of_inodes }
         })
     }
 }
