@@ -261,7 +261,7 @@ fn too_little(config: &PoolConfig, mount: &Mount, needed: ByteSize, own: u64) ->
         capacity,
         available: ByteSize(mount.available + own),
         needed,
-        huge: mount.is_huge,
+        huge: mount.huge_page.is_some(),
     }
 }
 
