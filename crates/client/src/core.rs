@@ -169,6 +169,11 @@ impl Core {
         ShmTransport::new(Arc::clone(mapping), Arc::clone(&self.copies), self.config.verify == Verify::Always)
     }
 
+    /// The threads that share large copies.
+    pub(crate) fn copies(&self) -> &CopyPool {
+        &self.copies
+    }
+
     pub(crate) fn is_stopping(&self) -> bool {
         self.stop.load(Ordering::Acquire)
     }

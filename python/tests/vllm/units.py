@@ -19,10 +19,12 @@ from typing import Any, ClassVar
 import torch
 from simulated import TELLS_FAILED_REQUESTS, Simulated, full, sliding
 from tidepool.errors import InvalidError, UnreachableError
+from tidepool.vllm.connector import TidepoolConnector
 from tidepool.vllm.groups import groups_of
-from tidepool.vllm.layout import lay_out
+from tidepool.vllm.layout import lay_out, lay_out_together
 from tidepool.vllm.settings import Settings
 from tidepool.vllm.weights import digest_of
+from vllm.v1 import kv_cache_interface
 from vllm.v1.kv_cache_interface import MambaSpec
 
 import tidepool
@@ -448,7 +450,7 @@ class Layouts(unittest.TestCase):
         return SimpleNamespace(num_blocks=blocks, kv_cache_groups=named)
 
     def pieces(self, tensor: torch.Tensor) -> list[Any]:
-        [pieces], _, _ = lay_out(self.groups(full()), {"l0": tensor})
+        [pieces] = lay_out(self.groups(full()), {"l0": tensor}).pieces
         return [(base - tensor.data_ptr(), stride, length) for base, stride, length in pieces]
 
     def test_every_layout_of_a_block_is_found(self) -> None:
@@ -466,16 +468,38 @@ class Layouts(unittest.TestCase):
 
     def test_layouts_that_differ_are_described_differently(self) -> None:
         def described(tensor: torch.Tensor) -> Any:
-            return lay_out(self.groups(full()), {"l0": tensor})[1]
+            return lay_out(self.groups(full()), {"l0": tensor}).descriptions
 
         plain = described(torch.zeros(4, 2, 16, 8))
         self.assertEqual(plain, described(torch.ones(4, 2, 16, 8)))
         self.assertNotEqual(plain, described(torch.zeros(4, 16, 2, 8).transpose(1, 2)))
         self.assertNotEqual(plain, described(torch.zeros(4, 2, 16, 8, dtype=torch.int32)))
 
-    def test_memory_of_a_gpu_is_refused_with_what_is_missing(self) -> None:
-        with self.assertRaisesRegex(InvalidError, "on meta: .* needs a CUDA mover"):
-            lay_out(self.groups(full()), {"l0": torch.zeros(4, 2, 16, 8, device="meta")})
+    def test_layers_of_a_block_that_lie_together_are_one_piece(self) -> None:
+        together = torch.zeros(8, 3, 8, 2, 8)  # blocks of two of the kernel's, layers, tokens, heads, values
+        places = lay_out_together(self.groups(full()), together)
+        self.assertEqual(places.pieces, [[(together.data_ptr(), 2 * 3 * 512, 2 * 3 * 512)]])
+        self.assertIsNone(places.device)
+        # Layer by layer the same bytes are in another order: nobody may take one for the other.
+        apart = lay_out(self.groups(full()), {"l0": torch.zeros(4, 16, 2, 8)})
+        self.assertNotEqual(places.descriptions, apart.descriptions)
+
+    def test_a_gpu_is_asked_for_blocks_that_keep_their_layers_together(self) -> None:
+        def wish(device: str) -> str | None:
+            config: Any = SimpleNamespace(device_config=SimpleNamespace(device_type=device))
+            return TidepoolConnector.get_required_kvcache_layout(config)
+
+        # 0.26 has no names for layouts that do, and asks the connector otherwise.
+        self.assertEqual(wish("cuda"), "BLNHC" if hasattr(kv_cache_interface, "KVCacheLayout") else None)
+        self.assertIsNone(wish("cpu"))
+        self.assertTrue(TidepoolConnector.prefer_cross_layer_blocks.fget(None))  # type: ignore[attr-defined]
+
+    def test_memory_that_is_neither_the_hosts_nor_one_gpus_is_refused(self) -> None:
+        meta = torch.zeros(4, 2, 16, 8, device="meta")
+        with self.assertRaisesRegex(InvalidError, "on meta: .* host memory and on NVIDIA GPUs"):
+            lay_out(self.groups(full()), {"l0": meta})
+        with self.assertRaisesRegex(InvalidError, "several devices .*l0 on cpu.*l1 on meta"):
+            lay_out(self.groups(full(), full()), {"l0": torch.zeros(4, 2, 16, 8), "l1": meta})
 
     def test_states_that_are_no_attention_are_refused(self) -> None:
         state = MambaSpec(block_size=16, shapes=((4,),), dtypes=(torch.float32,))

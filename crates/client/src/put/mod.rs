@@ -138,9 +138,18 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Whether the caller's bytes may be written: not once somebody else's are held.
+    /// Whether the caller's bytes are to be written: not once somebody else's are held, and from a device once only.
     fn is_ours(&self) -> bool {
-        self.moved || self.holders.is_empty()
+        self.holders.is_empty() || (self.moved && self.item.data.on_device().is_none())
+    }
+
+    /// Whether this process can address the bytes; if not, the job knows that it cannot be stored this way.
+    fn is_addressable(job: &mut &mut Self) -> bool {
+        let is_addressable = job.item.data.on_device().is_none();
+        if !is_addressable {
+            job.failure.get_or_insert(PutError::NotFromDevice);
+        }
+        is_addressable
     }
 
     pub(crate) fn result(self, core: &Core, deadline: Deadline) -> Result<Stored, PutError> {

@@ -1,0 +1,213 @@
+"""The tables of bench/gpu: ``tables.py check | a | b | c | d-saturated | d-light``."""
+
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from agents import run_agents, sessions
+from parts import LLAMA_8B, TOKEN_BYTES, Engine, Pool, write_model
+
+LENGTHS = [8192, 32768, 81920]
+REPEATS = int(os.environ.get("REPEATS", "3"))
+GIB = 1 << 30
+#: Four engines of the shape fit on one GPU beside each other, each with a cache for one long prompt.
+SMALL_CACHE: dict[str, Any] = {
+    "gpu_memory_utilization": 0.2,
+    "kv_cache_memory_bytes": 12 * GIB,
+    "max_model_len": 90_112,
+}
+OFFLOADING = {
+    "kv_connector": "OffloadingConnector",
+    "kv_role": "kv_both",
+    "kv_connector_extra_config": {"cpu_bytes_to_use": 16 * GIB},
+}
+
+Table = dict[str, Any]
+
+
+def fresh() -> Callable[[int], list[list[int]]]:
+    """Prompts that nobody has asked before."""
+    state = {"seed": 1000}
+
+    def prompt(length: int) -> list[list[int]]:
+        state["seed"] += 1
+        return [[state["seed"], length]]
+
+    return prompt
+
+
+def model(folder: str) -> Path:
+    return write_model(Path(folder) / "llama-8b-shape", LLAMA_8B)
+
+
+def ended(engines: list[Engine]) -> None:
+    for engine in engines:
+        engine.end()
+
+
+def table_b() -> Table:
+    """Time to first token: computed, still on the GPU, and restored in three ways."""
+    rows: dict[str, dict[int, list[float]]] = {}
+    prompt = fresh()
+
+    def note(row: str, length: int, answer: Any, least: int = 0) -> None:
+        assert answer["cached"] >= least, (row, length, answer["cached"])
+        rows.setdefault(row, {}).setdefault(length, []).append(answer["first"])
+
+    with tempfile.TemporaryDirectory() as folder, Pool("48GiB") as pool:
+        path = model(folder)
+        connector = pool.connector()
+        plain, offload = Engine(path, None, **SMALL_CACHE), Engine(path, OFFLOADING, **SMALL_CACHE)
+        first, second = (Engine(path, connector, **SMALL_CACHE) for _ in range(2))
+        engines = [plain, offload, first, second]
+        try:
+            for engine in engines:
+                engine.ready().ask(prompt(2048))
+            for length in LENGTHS:
+                for turn in range(REPEATS + 1):
+                    keep = note if turn else lambda *_: None  # the first of each is a warm-up
+                    asked = prompt(length)
+                    most = length - 16
+                    keep("computed", length, plain.ask(asked), 0)
+                    keep("prefix on the GPU", length, plain.ask(asked), most)
+                    for name, engine in [("vLLM's CPU offload", offload), ("Tidepool, same process", first)]:
+                        engine.ask(asked)
+                        time.sleep(0.5 + length / 40960)  # what was computed is stored in the background
+                        engine.forget()
+                        keep(name, length, engine.ask(asked), most)
+                    keep("Tidepool, second process", length, second.ask(asked), most)
+        finally:
+            ended(engines)
+    return {
+        "unit": "seconds to the first token, median",
+        "rows": {row: {str(length): median(times) for length, times in by.items()} for row, by in rows.items()},
+        "all": rows,
+    }
+
+
+def table_c() -> Table:
+    """Prefill with and without storing, one after the other."""
+    prompt = fresh()
+    times: dict[str, list[float]] = {"without": [], "storing": []}
+    with tempfile.TemporaryDirectory() as folder, Pool("96GiB") as pool:
+        path = model(folder)
+        sides = {"without": Engine(path, None, **SMALL_CACHE), "storing": Engine(path, pool.connector(), **SMALL_CACHE)}
+        try:
+            for engine in sides.values():
+                engine.ready().ask(prompt(2048))
+            for turn in range(REPEATS + 3):
+                for side, engine in sides.items():
+                    answer = engine.ask(prompt(81920))
+                    if turn:
+                        times[side].append(answer["first"])
+        finally:
+            ended(list(sides.values()))
+    ratio = median(times["storing"]) / median(times["without"])
+    return {
+        "unit": "seconds for 81,920 tokens, median",
+        "rows": {side: median(all_of) for side, all_of in times.items()},
+        "ratio": ratio,
+        "all": times,
+    }
+
+
+def table_d(agents: int, pause_scale: float) -> Table:
+    """Two engines, round-robin, agents that wait for their answers: without the pool and with it."""
+    with tempfile.TemporaryDirectory() as folder, Pool(f"{agents * 11 + 4}GiB") as pool:
+        path = model(folder)
+        without = [Engine(path, None, **SMALL_CACHE) for _ in range(2)]
+        engines = list(without)
+        try:
+            connector = pool.connector()
+            engines += [Engine(path, connector, **SMALL_CACHE) for _ in range(2)]
+            prompt = fresh()
+            for engine in engines:
+                engine.ready().ask(prompt(2048))
+            work = sessions(agents, seed=1)
+            arms = {
+                "without": run_agents(without, work, pause_scale),
+                "with the pool": run_agents(engines[2:], work, pause_scale),
+            }
+        finally:
+            ended(engines)
+    slow, fast = arms["without"], arms["with the pool"]
+    return {
+        "agents": agents,
+        "pauses": f"as published, times {pause_scale}",
+        "turns": sum(len(session) for session in work) / agents,
+        "rows": arms,
+        "first token, times lower": slow["first token, median"] / fast["first token, median"],
+        "requests, times more": fast["requests a second"] / slow["requests a second"],
+    }
+
+
+def table_a() -> Table:
+    from copies import rates
+
+    return rates(REPEATS)
+
+
+def check() -> Table:
+    from correctness import prove
+
+    return prove()
+
+
+TABLES: dict[str, Callable[[], Table]] = {
+    "check": check,
+    "a": table_a,
+    "b": table_b,
+    "c": table_c,
+    "d-saturated": lambda: table_d(8, 0.05),
+    "d-light": lambda: table_d(2, 1.0),
+}
+
+
+def conditions() -> Table:
+    import torch
+    import vllm
+
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    return {
+        "gpu": torch.cuda.get_device_name(0),
+        "torch": torch.__version__,
+        "vllm": vllm.__version__,
+        "commit": os.environ.get("COMMIT", commit.stdout.strip()),
+        "cores": os.cpu_count(),
+        "kernel": platform.release(),
+        "token bytes": TOKEN_BYTES,
+        "repeats": REPEATS,
+    }
+
+
+def show(name: str, table: Table) -> None:
+    print(f"table {name}: {table.get('unit', '')}")
+    for row, values in table.get("rows", {}).items():
+        cells = values.items() if isinstance(values, dict) else [("", values)]
+        print(f"  {row:34}", "  ".join(f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}" for key, value in cells))
+    for key, value in table.items():
+        if key not in ("rows", "all", "unit"):
+            print(f"  {key}: {value}")
+
+
+def main(name: str) -> None:
+    began = time.monotonic()
+    table = TABLES[name]()
+    table["seconds in all"] = round(time.monotonic() - began, 1)
+    show(name, table)
+    out = Path(os.environ.get("OUT", ".")) / f"bench-gpu-{name}.json"
+    out.write_text(json.dumps({"table": name, **conditions(), **table}, indent=1))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2 or sys.argv[1] not in TABLES:
+        sys.exit(f"usage: run {' | '.join(TABLES)}")
+    main(sys.argv[1])
