@@ -69,9 +69,12 @@ async def serve(model: str, options: str) -> None:
     running: set[asyncio.Task[None]] = set()
 
     async def answer(order: dict[str, Any]) -> None:
-        name = order.pop("id")
-        said = await getattr(engine, order.pop("do"))(**order)
-        print("ANSWER", json.dumps({"id": name, "answer": said}), flush=True)
+        reply = {"id": order.pop("id")}
+        try:
+            reply["answer"] = await getattr(engine, order.pop("do"))(**order)
+        except Exception as error:
+            reply["error"] = repr(error)
+        print("ANSWER", json.dumps(reply), flush=True)
 
     while line := await lines.get():
         task = asyncio.create_task(answer(json.loads(line)))

@@ -86,7 +86,11 @@ class Engine:
         for line in self._process.stdout:
             if line.startswith("ANSWER "):
                 said = json.loads(line.removeprefix("ANSWER "))
-                self._waiting.pop(said["id"]).set_result(said["answer"])
+                waiting = self._waiting.pop(said["id"])
+                if "error" in said:
+                    waiting.set_exception(RuntimeError(said["error"] + "\n" + self.log()[-8000:]))
+                else:
+                    waiting.set_result(said["answer"])
             else:
                 self._log.append(line)
         for waiting in list(self._waiting.values()):

@@ -59,6 +59,7 @@ def table_b() -> Table:
     prompt = fresh()
 
     def note(row: str, length: int, answer: Any, least: int = 0) -> None:
+        print(f"{row}, {length} tokens: {answer['first']:.4f} s, {answer['cached']} cached", file=sys.stderr, flush=True)
         assert answer["cached"] >= least, (row, length, answer["cached"])
         rows.setdefault(row, {}).setdefault(length, []).append(answer["first"])
 
@@ -80,7 +81,7 @@ def table_b() -> Table:
                     keep("prefix on the GPU", length, plain.ask(asked), most)
                     for name, engine in [("vLLM's CPU offload", offload), ("Tidepool, same process", first)]:
                         engine.ask(asked)
-                        time.sleep(0.5 + length / 40960)  # what was computed is stored in the background
+                        time.sleep(1.2 + length / 40960)  # stored in the background; what was not there is remembered for a second
                         engine.forget()
                         keep(name, length, engine.ask(asked), most)
                     keep("Tidepool, second process", length, second.ask(asked), most)
@@ -97,7 +98,7 @@ def table_c() -> Table:
     """Prefill with and without storing, one after the other."""
     prompt = fresh()
     times: dict[str, list[float]] = {"without": [], "storing": []}
-    with tempfile.TemporaryDirectory() as folder, Pool("96GiB") as pool:
+    with tempfile.TemporaryDirectory() as folder, Pool("48GiB") as pool:
         path = model(folder)
         sides = {"without": Engine(path, None, **SMALL_CACHE), "storing": Engine(path, pool.connector(), **SMALL_CACHE)}
         try:
@@ -121,7 +122,7 @@ def table_c() -> Table:
 
 def table_d(agents: int, pause_scale: float) -> Table:
     """Two engines, round-robin, agents that wait for their answers: without the pool and with it."""
-    with tempfile.TemporaryDirectory() as folder, Pool(f"{agents * 11 + 4}GiB") as pool:
+    with tempfile.TemporaryDirectory() as folder, Pool(f"{agents * 10 + 2}GiB") as pool:
         path = model(folder)
         without = [Engine(path, None, **SMALL_CACHE) for _ in range(2)]
         engines = list(without)

@@ -338,6 +338,24 @@ class Ends(WithPool):
                 self.assertEqual(reader.restored["reader"], 200 // BLOCK * BLOCK)
                 self.pool.remove_all()
 
+    def test_what_is_saved_at_a_requests_end_is_saved_by_an_engine_that_has_nothing_else_to_do(self) -> None:
+        # vLLM does not wait for saves in a step that computes nothing. What was delayed until its request ended was begun
+        # there only: an idle engine never saved it, and kept its blocks for good.
+        tokens = prompt(62, 488)
+        engine = self.engine(blocks=40, batch=256)  # a prompt has more blocks than may be under way at once
+        late = self.hold_saves_back(engine)
+        engine.add("long", tokens, generate=1)
+        while engine.scheduler.get_num_unfinished_requests():
+            engine.step()
+        late.pop()()
+        engine.run()
+        self.assertGreater(engine.counted["saves_delayed"], 0)
+        self.check_nothing_held(engine)
+        reader = self.engine()
+        reader.add("reader", tokens)
+        reader.run()
+        self.assertEqual(reader.restored["reader"], 480)
+
     def hold_saves_back(self, engine: Simulated) -> list[Any]:
         """The first save waits until it is called; those after it are done at once."""
         worker = engine.workers[0].connector._worker
@@ -348,7 +366,7 @@ class Ends(WithPool):
             if step.saves and not held:
                 held.append(step)
                 late.append(lambda: begin(step))
-            else:
+            elif step not in held:
                 begin(step)
 
         worker.begin_saves = begin_or_hold

@@ -138,10 +138,13 @@ class TidepoolConnector(KVConnectorBase_V1, SupportsHMA):
         self._moves.begin_saves(step)
 
     def get_finished(self, finished_req_ids: set[str]) -> tuple[set[str] | None, set[str] | None]:
+        # vLLM does not wait for saves in a step that computes nothing, but what an ended request left is saved in it.
+        self.wait_for_save()
         return None, self._moves.take_received() or None
 
     def get_transfer_results(self, finished_req_ids: set[str]) -> Any:
         assert TransferResults is not None
+        self.wait_for_save()
         received = self._moves.take_received()
         return TransferResults(finished_recving=received, failed_recving=self._moves.take_failed_requests())
 

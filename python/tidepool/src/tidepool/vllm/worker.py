@@ -39,6 +39,7 @@ class WorkerSide:
         self._pool: Pool = settings.connect()
         self._transfers: BlockTransfers | None = None
         self._device: int | None = None
+        self._saving: Step | None = None
         self._layouts: list[str | None] = []
         self._namespace: str | None = None
         self._loading: dict[int, str] = {}
@@ -82,7 +83,10 @@ class WorkerSide:
             self._moves.load(load.job, self._packed(load.parts), after=self._stream())
 
     def begin_saves(self, step: Step) -> None:
-        """Starts saves of blocks that are computed now."""
+        """Starts saves of blocks that are computed now, once for each step."""
+        if step is self._saving:
+            return
+        self._saving = step
         for save in step.saves:
             self._moves.save(save.job, self._packed(save.parts), stripe=self._stripe, after=self._stream())
 
