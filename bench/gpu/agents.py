@@ -1,4 +1,4 @@
-"""Agents that work on two engines: sessions of the trace lab's generator, each turn asked when the one before is answered."""
+"""Agents on two engines: sessions of the trace lab's generator, each turn asked when the one before is answered."""
 
 import json
 import subprocess
@@ -35,7 +35,9 @@ def sessions(agents: int, seed: int) -> list[list[dict[str, Any]]]:
     grown = [grows(turns) for turns in by_session.values()]
     long = [turns for turns in grown if len(turns) >= TURNS and turns[-1]["input_tokens"] >= MOST_TOKENS * 0.9]
     assert len(long) >= agents, f"only {len(long)} sessions grow to {MOST_TOKENS} tokens"
-    return [[turn_of(turns[round(at * (len(turns) - 1) / (TURNS - 1))]) for at in range(TURNS)] for turns in long[:agents]]
+    return [
+        [turn_of(turns[round(at * (len(turns) - 1) / (TURNS - 1))]) for at in range(TURNS)] for turns in long[:agents]
+    ]
 
 
 def grows(turns: list[Any]) -> list[Any]:
@@ -60,7 +62,12 @@ def turn_of(request: Any) -> dict[str, Any]:
     if left > 0:
         prompt.append([hashes[-1] ^ left, left])
     tokens = max(1, min(request["output_tokens"], MOST_OUTPUT))
-    return {"prompt": prompt, "tokens": tokens, "length": request["input_tokens"], "pause": request.get("pause_ms", 0) / 1000}
+    return {
+        "prompt": prompt,
+        "tokens": tokens,
+        "length": request["input_tokens"],
+        "pause": request.get("pause_ms", 0) / 1000,
+    }
 
 
 def run_agents(engines: list[Engine], work: list[list[dict[str, Any]]], pause_scale: float) -> dict[str, Any]:
@@ -77,6 +84,8 @@ def run_agents(engines: list[Engine], work: list[list[dict[str, Any]]], pause_sc
                 name = f"{id(session)}-{turn['length']}-{time.monotonic_ns()}"
                 asked = engine.order("generate", name=name, prompt=turn["prompt"], tokens=turn["tokens"])
                 done.append({**asked.result(400), "length": turn["length"]})
+                seconds = time.perf_counter() - began
+                print(f"{len(done)} requests in {seconds:.1f} s", end="\r", file=sys.stderr, flush=True)
         except BaseException as error:
             failures.append(error)
 

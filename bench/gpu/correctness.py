@@ -1,6 +1,7 @@
-"""The proof beside the tables: a small model whose output depends on its KV cache, saved by one vLLM and restored by another.
+"""The proof beside the tables: a small model whose output depends on its KV cache, in two vLLMs.
 
-The second engine saves what it has restored to a pool of its own: both pools must hold the same bytes under the same keys.
+One saves, the other restores, and saves what it has restored to a pool of its own: both pools must hold the same bytes
+under the same keys.
 """
 
 import subprocess

@@ -1,7 +1,7 @@
 """One vLLM that does what it is told: ``engine.py MODEL OPTIONS``, the options of the engine as JSON.
 
-Reads one JSON object a line and answers each with a line ``ANSWER {...}`` that has its id; requests run at the same time.
-A prompt is a list of [seed, length], so that tokens need not be sent.
+Reads one JSON object a line and answers each with a line ``ANSWER {...}`` that has its id; requests run at the same
+time. A prompt is a list of [seed, length], so that tokens need not be sent.
 """
 
 import asyncio

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -24,10 +24,16 @@ SMALL_CACHE: dict[str, Any] = {
     "kv_cache_memory_bytes": 12 * GIB,
     "max_model_len": 90_112,
 }
+#: Two of them, each with a cache for several long prompts.
+LARGE_CACHE: dict[str, Any] = {
+    "gpu_memory_utilization": 0.4,
+    "kv_cache_memory_bytes": 36 * GIB,
+    "max_model_len": 100_000,
+}
 OFFLOADING = {
     "kv_connector": "OffloadingConnector",
     "kv_role": "kv_both",
-    "kv_connector_extra_config": {"cpu_bytes_to_use": 16 * GIB},
+    "kv_connector_extra_config": {"cpu_bytes_to_use": 24 * GIB},
 }
 
 Table = dict[str, Any]
@@ -53,40 +59,58 @@ def ended(engines: list[Engine]) -> None:
         engine.end()
 
 
+def wave(engines: list[Engine], prompt: Callable[[int], list[list[int]]]) -> Iterator[tuple[int, int]]:
+    """Lengths and turns, once the engines are up; ends them afterwards."""
+    try:
+        for engine in engines:
+            engine.ready().ask(prompt(2048))
+        for length in LENGTHS:
+            for turn in range(REPEATS + 1):
+                yield length, turn
+    finally:
+        ended(engines)
+
+
 def table_b() -> Table:
     """Time to first token: computed, still on the GPU, and restored in three ways."""
     rows: dict[str, dict[int, list[float]]] = {}
     prompt = fresh()
 
-    def note(row: str, length: int, answer: Any, least: int = 0) -> None:
-        print(f"{row}, {length} tokens: {answer['first']:.4f} s, {answer['cached']} cached", file=sys.stderr, flush=True)
+    def note(row: str, length: int, turn: int, answer: Any, least: int = 0) -> None:
+        print(
+            f"{row}, {length} tokens: {answer['first']:.4f} s, {answer['cached']} cached", file=sys.stderr, flush=True
+        )
         assert answer["cached"] >= least, (row, length, answer["cached"])
-        rows.setdefault(row, {}).setdefault(length, []).append(answer["first"])
+        if turn:  # the first is a warm-up
+            rows.setdefault(row, {}).setdefault(length, []).append(answer["first"])
+
+    def restored(name: str, engine: Engine, asked: list[list[int]], length: int, turn: int) -> None:
+        """Computes, lets the engine forget, and asks again."""
+        engine.ask(asked)
+        # Stored in the background; that nothing was there is remembered for a second.
+        time.sleep(1.2 + length / 40960)
+        engine.forget()
+        note(name, length, turn, engine.ask(asked), length - 16)
+
+    def without_pool(path: Path) -> None:
+        plain, offload = Engine(path, None, **LARGE_CACHE), Engine(path, OFFLOADING, **LARGE_CACHE)
+        for length, turn in wave([plain, offload], prompt):
+            asked = prompt(length)
+            note("computed", length, turn, plain.ask(asked))
+            note("prefix on the GPU", length, turn, plain.ask(asked), length - 16)
+            restored("vLLM's CPU offload", offload, asked, length, turn)
+
+    def with_pool(path: Path, pool: Pool) -> None:
+        first, second = (Engine(path, pool.connector(), **LARGE_CACHE) for _ in range(2))
+        for length, turn in wave([first, second], prompt):
+            asked = prompt(length)
+            restored("Tidepool, same process", first, asked, length, turn)
+            note("Tidepool, second process", length, turn, second.ask(asked), length - 16)
 
     with tempfile.TemporaryDirectory() as folder, Pool("48GiB") as pool:
         path = model(folder)
-        connector = pool.connector()
-        plain, offload = Engine(path, None, **SMALL_CACHE), Engine(path, OFFLOADING, **SMALL_CACHE)
-        first, second = (Engine(path, connector, **SMALL_CACHE) for _ in range(2))
-        engines = [plain, offload, first, second]
-        try:
-            for engine in engines:
-                engine.ready().ask(prompt(2048))
-            for length in LENGTHS:
-                for turn in range(REPEATS + 1):
-                    keep = note if turn else lambda *_: None  # the first of each is a warm-up
-                    asked = prompt(length)
-                    most = length - 16
-                    keep("computed", length, plain.ask(asked), 0)
-                    keep("prefix on the GPU", length, plain.ask(asked), most)
-                    for name, engine in [("vLLM's CPU offload", offload), ("Tidepool, same process", first)]:
-                        engine.ask(asked)
-                        time.sleep(1.2 + length / 40960)  # stored in the background; what was not there is remembered for a second
-                        engine.forget()
-                        keep(name, length, engine.ask(asked), most)
-                    keep("Tidepool, second process", length, second.ask(asked), most)
-        finally:
-            ended(engines)
+        without_pool(path)
+        with_pool(path, pool)
     return {
         "unit": "seconds to the first token, median",
         "rows": {row: {str(length): median(times) for length, times in by.items()} for row, by in rows.items()},
@@ -122,6 +146,7 @@ def table_c() -> Table:
 
 def table_d(agents: int, pause_scale: float) -> Table:
     """Two engines, round-robin, agents that wait for their answers: without the pool and with it."""
+    began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder, Pool(f"{agents * 10 + 2}GiB") as pool:
         path = model(folder)
         without = [Engine(path, None, **SMALL_CACHE) for _ in range(2)]
@@ -133,10 +158,11 @@ def table_d(agents: int, pause_scale: float) -> Table:
             for engine in engines:
                 engine.ready().ask(prompt(2048))
             work = sessions(agents, seed=1)
-            arms = {
-                "without": run_agents(without, work, pause_scale),
-                "with the pool": run_agents(engines[2:], work, pause_scale),
-            }
+            arms = {}
+            for name, pair in [("without", without), ("with the pool", engines[2:])]:
+                print(f"{time.monotonic() - began:.0f} s: {name}", file=sys.stderr, flush=True)
+                arms[name] = run_agents(pair, work, pause_scale)
+                print(f"{name}: {arms[name]}", file=sys.stderr, flush=True)
         finally:
             ended(engines)
     slow, fast = arms["without"], arms["with the pool"]
@@ -193,7 +219,10 @@ def show(name: str, table: Table) -> None:
     print(f"table {name}: {table.get('unit', '')}")
     for row, values in table.get("rows", {}).items():
         cells = values.items() if isinstance(values, dict) else [("", values)]
-        print(f"  {row:34}", "  ".join(f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}" for key, value in cells))
+        print(
+            f"  {row:34}",
+            "  ".join(f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}" for key, value in cells),
+        )
     for key, value in table.items():
         if key not in ("rows", "all", "unit"):
             print(f"  {key}: {value}")

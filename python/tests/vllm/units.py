@@ -339,8 +339,8 @@ class Ends(WithPool):
                 self.pool.remove_all()
 
     def test_what_is_saved_at_a_requests_end_is_saved_by_an_engine_that_has_nothing_else_to_do(self) -> None:
-        # vLLM does not wait for saves in a step that computes nothing. What was delayed until its request ended was begun
-        # there only: an idle engine never saved it, and kept its blocks for good.
+        # vLLM does not wait for saves in a step that computes nothing. What was delayed until its request ended was
+        # begun there only: an idle engine never saved it, and kept its blocks for good.
         tokens = prompt(62, 488)
         engine = self.engine(blocks=40, batch=256)  # a prompt has more blocks than may be under way at once
         late = self.hold_saves_back(engine)

@@ -13,8 +13,11 @@ use std::sync::Arc;
 use tidepool_client::door::{DevicePiece, Door, DoorError, Flight, Span, Way};
 use tidepool_client::{Client, DeviceParts, GetInto, GetToDevice, Parts, PutError, PutItem, PutOptions, Stored};
 
-/// Bytes of a batch: a few milliseconds of the bus, so that what happens between batches does not show.
-const BATCH: usize = 256 << 20;
+/// Bytes of a batch: many milliseconds of the bus, so that what happens between batches does not show.
+const BATCH: usize = 1 << 30;
+/// Blocks that are looked up and begun together. Two threads take turns, so that the bus is busy with the blocks of one while
+/// the other looks for more.
+const FLIGHT: usize = 64 << 20;
 
 /// Moves blocks of a device's memory.
 #[derive(Debug)]
@@ -80,6 +83,28 @@ impl DeviceMover {
                 span
             })
             .collect()
+    }
+
+    /// Loads blocks that nodes of this host hold, straight from their memory; which of them are there.
+    fn load_direct(&self, client: &Client, items: &[GetToDevice<'_>]) -> Vec<bool> {
+        let longest = self.layout.longest_block().max(1);
+        let mut there = vec![false; items.len()];
+        let flights = items.chunks((FLIGHT / longest).max(1)).zip(there.chunks_mut((FLIGHT / longest).max(1)));
+        let flights = Mutex::new(flights);
+        let fly = || {
+            // Not in the loop's head, where the lock would be held throughout.
+            let next = || flights.lock().next();
+            while let Some((items, there)) = next() {
+                // SAFETY: each block is named once in this batch (see `load`), the engine gives a block to one job at a time, and
+                // they are the device's by the promise made to `new`.
+                there.copy_from_slice(&unsafe { client.get_batch_to_device(&*self.door, items) });
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(fly);
+            fly();
+        });
+        there
     }
 
     /// Loads blocks through this process's memory; which of them are there.
@@ -204,9 +229,7 @@ impl Mover for DeviceMover {
         let items = batch.iter().map(|placed| Some(GetToDevice { key: placed.key, into: self.pieces(placed)? }));
         let items = items.collect::<Option<Vec<_>>>().filter(|_| is_each_once(batch));
         let Some(items) = items else { return vec![false; batch.len()] };
-        // SAFETY: each block is named once in this batch, the engine gives a block to one job at a time, and they are the
-        // device's by the promise made to `new`.
-        let mut there = unsafe { client.get_batch_to_device(&*self.door, &items) };
+        let mut there = self.load_direct(client, &items);
         let left: Vec<&Placed<'_>> =
             batch.iter().zip(&there).filter(|(_, there)| !**there).map(|(placed, _)| placed).collect();
         if left.is_empty() {

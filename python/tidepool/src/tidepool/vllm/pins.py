@@ -31,7 +31,7 @@ class Pins:
         self._most: int = max(1, block_pool.num_gpu_blocks // 4)
 
     def has_room(self, *, is_last: bool = False) -> bool:
-        """Whether a save may begin; the last one of a request, which cannot wait for another step, up to twice as far."""
+        """Whether a save may begin; the last one of a request cannot wait for a step, and has twice the room."""
         return self._held < (2 * self._most if is_last else self._most)
 
     def is_empty(self) -> bool:

@@ -201,9 +201,7 @@ class SchedulerSide:
         """How many hashed blocks are full once ``tokens`` are computed; tokens not sampled yet have no hash."""
         return min(tokens // self._hashed, len(tracked.request.block_hashes))
 
-    def _save(
-        self, tracked: Tracked, tables: Sequence[list[int]], done: int, *, is_last: bool = False
-    ) -> Save | None:
+    def _save(self, tracked: Tracked, tables: Sequence[list[int]], done: int, *, is_last: bool = False) -> Save | None:
         """Those of the first ``done`` hashed blocks that were not offered yet."""
         if self._pins is None or done <= tracked.offered:
             return None
@@ -225,6 +223,10 @@ class SchedulerSide:
 
     def _places(self, group: Group, table: list[int], hashed: Iterable[int]) -> list[int]:
         """Which blocks of the group end with one of these hashed blocks, less those that vLLM does not keep."""
+        if group.step == 1:
+            # The common case, of thousands of blocks.
+            size = len(table)
+            return [place for place in hashed if place < size and table[place] != _NULL_BLOCK]
         ends = (index // group.step for index in hashed if (index + 1) % group.step == 0)
         return [place for place in ends if place < len(table) and table[place] != _NULL_BLOCK]
 
