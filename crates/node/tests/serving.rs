@@ -5,6 +5,7 @@ mod common;
 use common::{content, eventually, id, read, soon, start, start_with};
 use std::time::Instant;
 use tidepool_node::{Node, NodeConfig};
+use tidepool_policy::eviction::Policy;
 use tidepool_transfer::conn::ConnError;
 use tidepool_transfer::tcp::{TcpConfig, TcpTransport};
 use tidepool_types::ClientId;
@@ -56,6 +57,20 @@ fn bytes_that_do_not_match_their_checksums_are_never_sealed() {
     assert!(!remote.holds(b"k"));
     assert_eq!(node.metric("tidepool_node_corrupt_writes_total"), 1);
     assert_eq!(node.metric("tidepool_node_reserved"), 0, "and the space is back");
+}
+
+/// A block that was used once, then nearly twice as many blocks as there is room for that never are: LRU loses the first, S3-FIFO keeps it.
+#[test]
+fn a_node_evicts_by_the_policy_that_it_was_given() {
+    for (policy, is_kept) in [(Policy::Lru, false), (Policy::S3Fifo, true), (Policy::Sieve, true)] {
+        let node = start_with("policies", |config| (config.capacity.0, config.eviction) = (1 << 20, policy));
+        let mut client = node.tcp(1);
+        client.put(b"used", &[1; 10_000]);
+        assert!(client.holds(b"used"));
+        (0..200_u32).for_each(|n| client.put(&n.to_le_bytes(), &[2; 10_000]));
+        assert!(node.metric("tidepool_node_evictions_total") > 50);
+        assert_eq!(client.holds(b"used"), is_kept, "{policy}");
+    }
 }
 
 #[test]

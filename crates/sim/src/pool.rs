@@ -61,7 +61,17 @@ impl Pool {
         for (depth, block) in request.blocks.iter().enumerate().rev() {
             self.used(*block, &Use { at, depth: depth as u32, origin: request.origin });
         }
-        self.cut(at);
+        self.cut(self.capacity, at);
+    }
+
+    /// Uses one block as a node does, which makes room before a block comes in. Says whether it was held.
+    pub fn use_one(&mut self, block: BlockHash, usage: &Use) -> bool {
+        let held = self.slots.contains_key(&block.0);
+        if !held {
+            self.cut(self.capacity.saturating_sub(1), usage.at);
+        }
+        self.used(block, usage);
+        held
     }
 
     fn used(&mut self, block: BlockHash, usage: &Use) {
@@ -78,8 +88,8 @@ impl Pool {
         self.order.insert(slot, Tag(block.0), usage);
     }
 
-    fn cut(&mut self, at: Duration) {
-        while self.slots.len() as u64 > self.capacity {
+    fn cut(&mut self, most: u64, at: Duration) {
+        while self.slots.len() as u64 > most {
             let Some(slot) = self.order.victim(at) else { return };
             self.order.evict(slot);
             self.slots.remove(&self.blocks[slot as usize]);

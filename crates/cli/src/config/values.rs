@@ -2,6 +2,7 @@
 
 use super::section::Value;
 use std::{fmt, net::SocketAddr, path::PathBuf, str::FromStr};
+use tidepool_policy::eviction::Policy;
 use tidepool_types::{ByteSize, NodeName, Span};
 
 impl Value for ByteSize {
@@ -147,6 +148,31 @@ fn safe_name(host: &str) -> NodeName {
     NodeName::new(name)
         .unwrap_or_else(|_| NodeName::new("node").expect("a name of four letters is within the rules for names"))
 }
+
+/// A policy of eviction by its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Eviction(pub Policy);
+
+impl Value for Eviction {
+    const ALLOWED: &'static str = "lru, s3fifo, sieve or agents";
+    const NAME: &'static str = "POLICY";
+}
+
+impl FromStr for Eviction {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        text.parse().map(Self).map_err(|_| format!("allowed is {}", Self::ALLOWED))
+    }
+}
+
+impl fmt::Display for Eviction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+as_text!(Eviction);
 
 /// A directory by its absolute path.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -141,7 +141,9 @@ impl Writes {
 
     pub(crate) fn seal(&mut self, seal: &Seal) -> Answer {
         let until = Deadline::after(Duration::from_millis(seal.wait_millis.into()));
-        let outcomes: Vec<SealOutcome> = seal.items.iter().map(|item| self.seal_one(item, until)).collect();
+        // From the last to the first: of a prefix, what is behind is to be evicted before what it needs.
+        let mut outcomes: Vec<SealOutcome> = seal.items.iter().rev().map(|item| self.seal_one(item, until)).collect();
+        outcomes.reverse();
         // Either way the put is answered, and must be known to the catalogs.
         if outcomes.iter().any(|outcome| matches!(outcome, SealOutcome::Sealed(_) | SealOutcome::Held(_))) {
             self.shared.announce_all();

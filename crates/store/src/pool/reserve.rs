@@ -53,7 +53,7 @@ pub enum Sealed {
 }
 
 impl Pool {
-    /// Takes space for `len` bytes under `key`, evicting what was used longest ago, and waiting until `deadline` if
+    /// Takes space for `len` bytes under `key`, evicting what the policy says, and waiting until `deadline` if
     /// nothing can be evicted; `is_wanted` is asked every now and then whether anybody still waits for it.
     pub fn reserve(
         self: &Arc<Self>,
@@ -211,7 +211,8 @@ impl Reservation {
         let held = pool.lookup(&inner, &self.id()).map(|(slot, _)| slot);
         if let Some(slot) = held.filter(|slot| self.terms.version.is_none_or(|own| inner.version(*slot) >= Some(own))) {
             let held = pool.name(inner.slots[slot as usize].generation);
-            inner.mark_used(slot);
+            let usage = inner.use_now();
+            inner.mark_used(slot, &usage);
             drop(inner);
             return Ok(Sealed::Held(held));
         }
@@ -245,8 +246,11 @@ impl Reservation {
 
 impl Pool {
     fn note_sealed(&self, inner: &mut Inner, slot: u32, described: &Described) {
-        inner.slots[slot as usize].state = SlotState::Sealed;
-        inner.offer(slot);
+        let entry = &mut inner.slots[slot as usize];
+        (entry.state, entry.tag) = (SlotState::Sealed, described.id[0]);
+        inner.count_use(slot);
+        let usage = inner.use_now();
+        inner.place(slot, &usage);
         inner.stats.blocks += 1;
         inner.stats.block_bytes += described.len;
         inner.stats.sealed_total += 1;
