@@ -83,6 +83,10 @@ counters! {
     touches_sent,
     /// Uses not reported because the owner's socket was full.
     touches_dropped,
+    /// Look-ups told of because somebody records them.
+    lookups_told,
+    /// Look-ups that somebody records and that there was no room for.
+    lookups_untold,
     /// Times that a node was found not to answer.
     nodes_down,
     /// Spawned calls refused because the queue was full.
