@@ -73,6 +73,8 @@ counters! {
     bytes_written_socket,
     /// Puts of blocks that were held already: nothing moved.
     puts_held,
+    /// Puts of blocks that a full node declined: nothing moved.
+    puts_declined,
     /// Puts that failed.
     puts_failed,
     /// Views without a copy.

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::time::Duration;
+use tidepool_policy::admission::Rule;
 use tidepool_policy::eviction::Policy;
 use tidepool_types::{ByteSize, NodeName};
 
@@ -18,6 +19,8 @@ pub struct NodeConfig {
     pub smallest_expected_block: ByteSize,
     /// Which block goes when room is needed.
     pub eviction: Policy,
+    /// Which blocks come in once it is full.
+    pub admission: Rule,
     /// The TCP address to listen on, `host:port`; port 0 takes any.
     pub data_listen: String,
     /// The address that other hosts reach it by; the one it listens on if not given.
@@ -49,6 +52,7 @@ impl NodeConfig {
             capacity: ByteSize(16 << 20),
             smallest_expected_block: ByteSize(4 << 10),
             eviction: Policy::default(),
+            admission: Rule::default(),
             data_listen: "127.0.0.1:0".to_owned(),
             data_advertise: None,
             catalogs: Vec::new(),

@@ -2,6 +2,7 @@
 
 use super::section::Value;
 use std::{fmt, net::SocketAddr, path::PathBuf, str::FromStr};
+use tidepool_policy::admission::Rule;
 use tidepool_policy::eviction::Policy;
 use tidepool_types::{ByteSize, NodeName, Span};
 
@@ -173,6 +174,31 @@ impl fmt::Display for Eviction {
 }
 
 as_text!(Eviction);
+
+/// A rule of admission by its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Admission(pub Rule);
+
+impl Value for Admission {
+    const ALLOWED: &'static str = "all or second-sight";
+    const NAME: &'static str = "RULE";
+}
+
+impl FromStr for Admission {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        text.parse().map(Self).map_err(|_| format!("allowed is {}", Self::ALLOWED))
+    }
+}
+
+impl fmt::Display for Admission {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+as_text!(Admission);
 
 /// A directory by its absolute path.
 #[derive(Debug, Clone, PartialEq, Eq)]

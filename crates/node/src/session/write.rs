@@ -7,6 +7,7 @@ use crate::reservations::Open;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
+use tidepool_policy::admission::Rule;
 use tidepool_store::{BlockTerms, NoRoom, Sealed};
 use tidepool_transfer::conn::ConnError;
 use tidepool_transfer::ops::Region;
@@ -123,6 +124,11 @@ impl Writes {
         // Nothing is evicted for a block that is not taken.
         if draining.is_set() {
             return ReserveOutcome::NoSpace;
+        }
+        // What somebody wants terms for is wanted for certain.
+        let is_judged = terms == BlockTerms::default() && self.shared.config.admission != Rule::All;
+        if is_judged && !self.shared.pool.admits(key, &id, len) {
+            return ReserveOutcome::Declined;
         }
         let reserved = self.shared.pool.reserve(key, id, len, self.client, until, is_wanted);
         match reserved.and_then(|reservation| reservation.with_terms(terms)) {

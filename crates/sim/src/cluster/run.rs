@@ -94,7 +94,7 @@ impl<'a> Run<'a> {
             router: Router::new(cluster.routing, engines, cluster.seed),
             engines: (0..engines).map(|_| Engine::new(cluster.local_blocks)).collect(),
             hosts: vec![Host::default(); hosts as usize],
-            store: Store::new(hosts, cluster.node_blocks, cluster.disk_blocks, cluster.policy),
+            store: Store::new(hosts, cluster.node_blocks, cluster.disk_blocks, (cluster.policy, cluster.admission)),
             catalog: Queue::default(),
             report: Report::default(),
             sources: Vec::new(),

@@ -12,6 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use thiserror::Error;
+use tidepool_policy::admission::Rule;
 use tidepool_policy::eviction::Policy;
 use tidepool_types::{ByteSize, Epoch, NodeName};
 
@@ -30,6 +31,8 @@ pub struct PoolConfig {
     pub smallest_expected_block: ByteSize,
     /// Which block goes when room is needed.
     pub eviction: Policy,
+    /// Which blocks come in once it is full.
+    pub admission: Rule,
 }
 
 /// Why a pool could not be made.
@@ -172,15 +175,7 @@ impl Pool {
             names: Mutex::new(Some(Names { _files: [map_file.name, slab_file.name], _lock: lock })),
         };
         let (freed, changed) = (Condvar::new(), Condvar::new());
-        Ok(Arc::new(Self {
-            shape,
-            map,
-            slab,
-            files,
-            inner: Mutex::new(Inner::empty(shape, config.eviction)),
-            freed,
-            changed,
-        }))
+        Ok(Arc::new(Self { shape, map, slab, files, inner: Mutex::new(Inner::empty(shape, config)), freed, changed }))
     }
 }
 

@@ -39,7 +39,8 @@ use std::collections::{HashMap, VecDeque};
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 use terms::{Incoming, Kept};
-use tidepool_policy::eviction::{Eviction, Policy, Use};
+use tidepool_policy::admission::Admission;
+use tidepool_policy::eviction::{Eviction, Use};
 use tidepool_policy::{Groups, SlotList, SoftPins};
 use tidepool_types::{BlockId, CopyName, Epoch, Generation, Tier};
 
@@ -63,6 +64,7 @@ struct Inner {
     /// The sealed blocks in the order in which they go. One that is held stays in it and is passed over; if its turn comes
     /// meanwhile, it is out of the order until it is let go.
     order: Box<dyn Eviction>,
+    admission: Box<dyn Admission>,
     /// Those that go only after all others.
     soft: SoftPins,
     /// Whether softly pinned blocks are being spared.
@@ -194,12 +196,13 @@ impl Pool {
 }
 
 impl Inner {
-    fn empty(shape: Shape, eviction: Policy) -> Self {
+    fn empty(shape: Shape, config: &PoolConfig) -> Self {
         let slots = shape.slots as u32;
         Self {
             last_generation: 0,
             heap: Heap::new(shape.capacity),
-            order: eviction.build_for(slots),
+            order: config.eviction.build_for(slots),
+            admission: config.admission.build(shape.slots),
             soft: SoftPins::default(),
             sparing: false,
             walls: SlotList::new(slots),

@@ -7,9 +7,11 @@ use proptest::prelude::*;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tidepool_policy::eviction::Tag;
+use tidepool_policy::admission::Rule;
+use tidepool_policy::eviction::{Policy, Tag};
 use tidepool_sim::Blocks;
 use tidepool_trace::{BlockHash, Millis, Request};
+use tidepool_types::Key;
 use tidepool_wire::message::{Pin, SlotName};
 
 /// Bytes of every block: with its key and checksum it takes a page.
@@ -36,9 +38,13 @@ struct Fixture {
 
 /// A pool for so many blocks.
 fn pool(blocks: u64, policy: Policy) -> Fixture {
+    admitting(blocks, policy, Rule::All)
+}
+
+fn admitting(blocks: u64, policy: Policy, rule: Rule) -> Fixture {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let page = Placed::run_bytes(BLOCK as u64, KEY as u64);
-    let pool = create_with(dir.path(), "n", Epoch(1), blocks * page, page / 2, policy);
+    let pool = create_with(dir.path(), "n", Epoch(1), (blocks * page, page / 2), (policy, rule));
     pool.inner.lock().clock = clock;
     Fixture { _dir: dir, pool }
 }
@@ -252,15 +258,24 @@ fn trace(seed: u64) -> Vec<Request> {
         .collect()
 }
 
+/// What policies call a block in a node.
+fn name(block: u32) -> BlockHash {
+    BlockHash(id(&key(block)).words()[0])
+}
+
 /// Serves a request as engines do: reads what is there, puts the rest. Says how many blocks were hit.
 fn serve(pool: &Arc<Pool>, request: &Request, mut told: impl FnMut(BlockHash)) -> usize {
     NOW.set(Duration::from_millis(request.at.0));
     let blocks = request.blocks.iter().map(|block| block.0 as u32);
     let hits = blocks.clone().take_while(|block| is_held(pool, *block)).count();
     let (held, lacking): (Vec<u32>, Vec<u32>) = blocks.partition(|block| is_held(pool, *block));
-    held.iter().rev().chain(lacking.iter().rev()).for_each(|block| told(BlockHash((*block).into())));
+    held.iter().rev().chain(lacking.iter().rev()).for_each(|block| told(name(*block)));
     pool.confirm(&held.iter().map(|block| id(&key(*block))).collect::<Vec<_>>());
-    for block in lacking.iter().rev() {
+    let is_admitted = |block: &&u32| {
+        let key = key(**block);
+        pool.admits(Key::new(&key).unwrap(), &id(&key), BLOCK as u64)
+    };
+    for block in lacking.iter().rev().filter(is_admitted) {
         assert!(store(pool, *block, Pin::None), "nobody holds anything");
     }
     hits
@@ -269,19 +284,27 @@ fn serve(pool: &Arc<Pool>, request: &Request, mut told: impl FnMut(BlockHash)) -
 /// What the simulator says of a policy holds for a node with that policy: both evict the same blocks.
 #[test]
 fn a_node_evicts_what_the_simulator_does() {
-    for (policy, seed) in Policy::ALL.into_iter().flat_map(|policy| [(policy, 1), (policy, 2), (policy, 3)]) {
-        let (fixture, mut simulated) = (pool(30, policy), tidepool_sim::Pool::new(Blocks(30), policy.build()));
+    let rules = |policy| Rule::ALL.map(|rule| (policy, rule));
+    for (seed, (policy, rule)) in
+        (1..4).flat_map(|seed| Policy::ALL.into_iter().flat_map(rules).map(move |of| (seed, of)))
+    {
+        let fixture = admitting(30, policy, rule);
+        // Slots are twice as many as blocks.
+        let simulated = tidepool_sim::Pool::new(Blocks(30), policy.build());
+        let mut simulated = simulated.admitting(rule.build(60));
         let (mut hits, mut evicted) = (0, 0);
         for request in trace(seed) {
-            let run = simulated.run(&request.blocks).0;
+            let names: Vec<BlockHash> = request.blocks.iter().map(|block| name(block.0 as u32)).collect();
+            let run = simulated.run(&names).0;
             let hit = serve(&fixture.pool, &request, |block| {
                 simulated.use_one(block, &use_now());
             });
-            assert_eq!(hit as u64, run, "{policy}, seed {seed}, request at {:?}", request.at);
+            assert_eq!(hit as u64, run, "{policy}, {rule}, seed {seed}, request at {:?}", request.at);
             (hits, evicted) = (hits + hit, simulated.evicted().0);
         }
-        assert_eq!(fixture.pool.stats().evictions_total, evicted, "{policy}, seed {seed}");
-        assert!(hits > 300 && evicted > 300, "{policy}, seed {seed}: {hits} hits, {evicted} evicted");
+        assert_eq!(fixture.pool.stats().evictions_total, evicted, "{policy}, {rule}, seed {seed}");
+        assert!(hits > 300 && evicted > 100, "{policy}, {rule}, seed {seed}: {hits} hits, {evicted} evicted");
+        assert_eq!(fixture.pool.stats().declined_total > 0, rule != Rule::All);
     }
 }
 

@@ -8,6 +8,7 @@ use crate::protocol::{Described, State, publish, retire, stamp};
 use parking_lot::MutexGuard;
 use std::sync::Arc;
 use std::time::Duration;
+use tidepool_policy::eviction::Tag;
 use tidepool_types::{BlockId, ClientId, CopyName, Deadline, Generation, Key, chunk_count};
 use tidepool_wire::checksum::BlockChecksum;
 use tidepool_wire::message::{Pin, SlotName};
@@ -97,6 +98,17 @@ impl Pool {
             return Err(NoRoom::Full);
         };
         Ok(self.reserve_in(inner, room, (key, id, len), writer))
+    }
+
+    /// Whether a block of `len` bytes comes in, which costs others their places if there is no space left. Asking counts: what is
+    /// not let in may be the next time.
+    pub fn admits(&self, key: Key<'_>, id: &BlockId, len: u64) -> bool {
+        let Ok((bytes, _)) = self.needed(key, len) else { return true };
+        let mut inner = self.inner.lock();
+        let is_full = inner.heap.free_bytes() < bytes || inner.free_slots.is_empty();
+        let admits = !is_full || inner.admission.admits(Tag(id.words()[0]));
+        inner.stats.declined_total += u64::from(!admits);
+        admits
     }
 
     /// The space that a block takes, and how it is aligned.

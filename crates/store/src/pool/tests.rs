@@ -15,6 +15,8 @@ use std::io::Write as _;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::time::Duration;
+use tidepool_policy::admission::Rule;
+use tidepool_policy::eviction::Policy;
 use tidepool_transfer::copy::CopyPool;
 use tidepool_transfer::ops::{Completion, Destination, Done, Failure, Op, ReadOp};
 use tidepool_transfer::transport::Transport as _;
@@ -67,6 +69,7 @@ fn config_in(dir: &tempfile::TempDir, capacity: u64, smallest_expected_block: u6
         capacity: ByteSize(capacity),
         smallest_expected_block: ByteSize(smallest_expected_block),
         eviction: Policy::default(),
+        admission: Rule::default(),
     }
 }
 

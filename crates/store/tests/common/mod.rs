@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use tidepool_policy::admission::Rule;
 use tidepool_policy::eviction::Policy;
 use tidepool_store::{NoRoom, Pool, PoolConfig, Reservation, Sealed};
 use tidepool_types::{BlockId, ByteSize, ClientId, Deadline, Epoch, Key, NodeName, TenantSecret};
@@ -13,17 +14,16 @@ pub(crate) const WRITER: ClientId = ClientId(0x55);
 
 /// A pool of `capacity` bytes in `dir`, with as many slots as blocks of `block` bytes fit.
 pub(crate) fn create(dir: &Path, name: &str, epoch: Epoch, capacity: u64, block: u64) -> Arc<Pool> {
-    create_with(dir, name, epoch, capacity, block, Policy::default())
+    create_with(dir, name, epoch, (capacity, block), (Policy::default(), Rule::default()))
 }
 
-/// The same with a policy.
+/// The same with policies.
 pub(crate) fn create_with(
     dir: &Path,
     name: &str,
     epoch: Epoch,
-    capacity: u64,
-    block: u64,
-    eviction: Policy,
+    (capacity, block): (u64, u64),
+    (eviction, admission): (Policy, Rule),
 ) -> Arc<Pool> {
     let config = PoolConfig {
         dir: dir.to_owned(),
@@ -32,6 +32,7 @@ pub(crate) fn create_with(
         capacity: ByteSize(capacity),
         smallest_expected_block: ByteSize(block),
         eviction,
+        admission,
     };
     Pool::create(&config).unwrap()
 }

@@ -9,6 +9,7 @@ use crate::output;
 use clap::Args;
 use serde_json::json;
 use std::{error::Error, fmt, str::FromStr};
+use tidepool_policy::admission::Rule;
 use tidepool_policy::eviction::{Eviction, Policy};
 use tidepool_sim::{Blocks, Clairvoyant, Future, Pool, Tally, Ties};
 use tidepool_types::ByteSize;
@@ -28,6 +29,9 @@ pub struct SimArgs {
     /// order has more hits)
     #[arg(long, default_value_t = Order::Plain(Policy::Lru))]
     policy: Order,
+    /// What comes in once the cache is full: all, or second-sight (what came before and is still remembered)
+    #[arg(long, value_name = "RULE", default_value_t = Rule::All)]
+    admission: Rule,
     #[command(flatten)]
     size: SizeArgs,
     /// Print one JSON object
@@ -81,7 +85,8 @@ pub(super) fn run(args: &SimArgs) -> Outcome {
     let trace = args.trace.open()?;
     let block_tokens = trace.block_tokens();
     let capacity = capacity(args, block_tokens, 1)?;
-    let (mut pool, mut tally) = (Pool::new(capacity, order), Tally::default());
+    let admission = args.admission.build(capacity.0);
+    let (mut pool, mut tally) = (Pool::new(capacity, order).admitting(admission), Tally::default());
     let read = args.trace.each(trace, |request| tally.add(request, pool.serve(request), block_tokens))?;
     print(args, &read, capacity, &tally, pool.evicted())?;
     Ok(read.status())
@@ -116,6 +121,7 @@ fn print(args: &SimArgs, read: &Read, capacity: Blocks, tally: &Tally, evicted: 
         return output::line(&json!({
             "hit_rate": tally.hit_rate(),
             "policy": args.policy.to_string(),
+            "admission": args.admission.to_string(),
             "capacity_blocks": capacity.map(|blocks| blocks.0),
             "blocks": tally.blocks,
             "hit_blocks": tally.hit_blocks,
