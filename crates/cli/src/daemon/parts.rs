@@ -60,7 +60,10 @@ pub(super) fn explain_node(error: &tidepool_node::StartError) -> String {
     use tidepool_store::OpenError;
     match error {
         // These messages start with the name of a field.
-        StartError::Listen { .. } | StartError::Memory(OpenError::TooLittleMemory { .. } | OpenError::Shape { .. }) => {
+        StartError::Listen { .. }
+        | StartError::Memory(
+            OpenError::TooLittleMemory { .. } | OpenError::LessThanAPage { .. } | OpenError::Shape { .. },
+        ) => {
             format!("node.{error}")
         }
         // The directory cannot be had, or not in the way that a node needs it.

@@ -10,6 +10,7 @@ mod evict;
 mod files;
 mod hold;
 mod marked;
+mod mount;
 #[cfg(test)]
 mod policies;
 mod reserve;
