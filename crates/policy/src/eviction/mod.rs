@@ -1,8 +1,8 @@
 //! Which block goes when room is needed.
 //!
 //! A policy knows blocks by the slots that they lie in and hears of every use; the caller asks it for a victim, and says what
-//! became of it. Nodes and the simulator drive the same policies. What a policy is told is what an engine knows when it
-//! happens: never the future.
+//! became of it. Nodes and the simulator drive the same policies. What a policy is told is what is known when it happens: never
+//! the future. A node keeps blocks that are being read in the order and passes them over, so that they do not lose their places.
 
 mod agents;
 mod lru;
