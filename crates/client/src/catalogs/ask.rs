@@ -2,6 +2,7 @@
 
 use super::answers::{Located, Member};
 use super::peer::{Peer, Standing};
+use super::wait::wait_for;
 use super::{CatalogStat, Catalogs, Exists, Lookup, Members, Prefixes, StatAnswer};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -175,12 +176,13 @@ impl Catalogs {
         Members { members: members.into_values().collect(), complete, lease, recorded }
     }
 
+    /// Tells the catalog that is asked first. It is not judged by this: a report may be large, and an older catalog does not
+    /// know what it is.
     pub(super) fn ask_report(&self, report: LookupReport, deadline: Deadline) -> bool {
-        let call = |mut client: CatalogClient<Channel>| {
-            let report = report.clone();
-            async move { client.report(report).await }
-        };
-        self.ask(deadline, call, |_| Some(((), true))).1
+        let (Some(runtime), Some(peer)) = (&self.runtime, self.order().into_iter().next()) else { return false };
+        let mut client = peer.client();
+        let told = async { tokio::time::timeout(deadline.remaining(), client.report(report)).await };
+        matches!(wait_for(runtime, told), Ok(Ok(_)))
     }
 
     pub(super) fn ask_stat(&self, deadline: Deadline) -> Vec<CatalogStat> {

@@ -164,6 +164,5 @@ impl Peer {
 }
 
 fn is_dislike(status: &Status) -> bool {
-    // An older catalog does not know every question.
-    matches!(status.code(), Code::InvalidArgument | Code::Unimplemented)
+    status.code() == Code::InvalidArgument
 }
