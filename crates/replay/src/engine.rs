@@ -5,6 +5,7 @@ use crate::content::{fill, is_right};
 use crate::progress::Progress;
 use crate::settings::Settings;
 use parking_lot::{FairMutex, Mutex};
+use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use tidepool_client::{Client, GetInto, PutError, PutItem, PutOptions};
@@ -40,11 +41,21 @@ impl<'a> Engine<'a> {
         Self { settings, clock, progress, client, local, gpu, running, refused_since }
     }
 
-    /// Serves a request that arrived at `arrived`. Bytes count with the time that they really took, however fast the trace's time
-    /// passes meanwhile.
-    pub(crate) fn serve(&self, request: &Request, arrived: Duration) -> Answer {
+    /// Saves blocks of a request that this engine has decoded as the answer before; says how much of the trace's time passed.
+    /// An engine would have done so while it decoded.
+    pub(crate) fn save_decoded(&self, request: &Request, made: Range<usize>) -> Duration {
+        let started = self.clock.now();
+        self.local.lock().add(request, made.clone(), started);
+        if let Some(client) = &self.client {
+            self.store(client, &request.blocks[made]);
+        }
+        self.clock.now().saturating_sub(started)
+    }
+
+    /// Serves a request that arrived at `arrived`; `surplus` of the trace's time does not count. Bytes count with the time that they
+    /// really took, however fast the trace's time passes meanwhile.
+    pub(crate) fn serve(&self, request: &Request, arrived: Duration, mut surplus: Duration) -> Answer {
         let cluster = &self.settings.cluster;
-        let mut surplus = Duration::ZERO;
         let Blocks(local) = self.local.lock().run(&request.blocks);
         let loaded = self.move_bytes(&mut surplus, |client| self.load(client, &request.blocks[local as usize..]));
         let hits = Blocks(local + loaded.unwrap_or(0));

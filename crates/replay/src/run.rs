@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 use tidepool_client::Client;
-use tidepool_sim::cluster::{Report, Router};
+use tidepool_sim::cluster::{Decoded, Report, Router};
 use tidepool_trace::{Millis, Request, Source};
 
 /// Requests that wait for an engine; with more, arrivals wait, and are late.
@@ -39,6 +39,8 @@ struct Shared<S> {
     // Short sections, but for what the source does.
     state: Mutex<State<S>>,
     changed: Condvar,
+    // Short sections.
+    decoded: Mutex<Decoded>,
 }
 
 struct State<S> {
@@ -61,15 +63,15 @@ pub fn run<S: Source + Send>(
     let clock = Clock::new(settings.pace);
     let engines: Vec<_> = clients.into_iter().map(|client| Engine::new(settings, clock, progress, client)).collect();
     let state = State { source, report: Report::default(), under_way: 0 };
-    let shared = Shared { state: Mutex::new(state), changed: Condvar::new() };
+    let shared = Shared { state: Mutex::new(state), changed: Condvar::new(), decoded: Mutex::default() };
     let latest = std::thread::scope(|scope| {
         let mut queues = Vec::new();
-        for engine in &engines {
+        for number in 0..engines.len() {
             let (queue, arrivals) = sync_channel(QUEUE);
             let arrivals = std::sync::Arc::new(Mutex::new(arrivals));
             for _ in 0..settings.cluster.batch {
-                let (arrivals, shared) = (std::sync::Arc::clone(&arrivals), &shared);
-                scope.spawn(move || work(engine, &arrivals, shared, clock, settings, progress));
+                let (arrivals, shared, engines) = (std::sync::Arc::clone(&arrivals), &shared, &engines[..]);
+                scope.spawn(move || work((engines, number), &arrivals, shared, clock, settings, progress));
             }
             queues.push(queue);
         }
@@ -120,7 +122,7 @@ fn dispatch<S: Source>(
 
 /// Serves requests of one engine until there are no more.
 fn work<S: Source>(
-    engine: &Engine<'_>,
+    (engines, number): (&[Engine<'_>], usize),
     arrivals: &Mutex<Receiver<Arrival>>,
     shared: &Shared<S>,
     clock: Clock,
@@ -133,7 +135,10 @@ fn work<S: Source>(
         if progress.is_stopping() {
             continue;
         }
-        let answer = engine.serve(&request, at);
+        let made = shared.decoded.lock().before(&request);
+        let surplus = made.map(|(engine, made)| engines[engine as usize].save_decoded(&request, made));
+        let answer = engines[number].serve(&request, at, surplus.unwrap_or_default());
+        shared.decoded.lock().answered(&request, number as u32, settings.cluster.block_tokens);
         let mut state = shared.state.lock();
         state.under_way -= 1;
         state.report.note(&settings.cluster, &request, &answer);

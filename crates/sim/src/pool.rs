@@ -3,6 +3,7 @@
 use crate::Blocks;
 use crate::hash::ByHash;
 use std::collections::hash_map::Entry;
+use std::ops::Range;
 use std::time::Duration;
 use tidepool_policy::eviction::{Eviction, Tag, Use};
 use tidepool_trace::{BlockHash, Request};
@@ -58,8 +59,13 @@ impl Pool {
 
     /// Uses all blocks of a request, from the last to the first, and makes room.
     pub fn take_in(&mut self, request: &Request, at: Duration) {
-        for (depth, block) in request.blocks.iter().enumerate().rev() {
-            self.used(*block, &Use { at, depth: depth as u32, origin: request.origin });
+        self.add(request, 0..request.blocks.len(), at);
+    }
+
+    /// Takes in blocks of a request that were made before it came, and makes room.
+    pub fn add(&mut self, request: &Request, made: Range<usize>, at: Duration) {
+        for depth in made.rev() {
+            self.used(request.blocks[depth], &Use { at, depth: depth as u32, origin: request.origin });
         }
         self.cut(at);
     }

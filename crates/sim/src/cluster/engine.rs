@@ -9,7 +9,6 @@ use tidepool_policy::eviction::Policy;
 pub(super) struct Engine {
     pub(super) local: Pool,
     pub(super) gpu: Queue,
-    pub(super) pcie: Queue,
     /// Loaded, and not computed yet.
     pub(super) waiting: VecDeque<u32>,
     pub(super) computing: bool,
@@ -22,7 +21,6 @@ impl Engine {
         Self {
             local: Pool::new(local, Policy::Lru.build()),
             gpu: Queue::default(),
-            pcie: Queue::default(),
             waiting: VecDeque::new(),
             computing: false,
             running: 0,

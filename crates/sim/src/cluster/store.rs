@@ -3,6 +3,7 @@
 use super::Nanos;
 use crate::Blocks;
 use crate::hash::ByHash;
+use std::ops::Range;
 use tidepool_policy::eviction::{Eviction, Policy, Tag, Use};
 use tidepool_trace::{BlockHash, Request};
 
@@ -130,6 +131,17 @@ impl Store {
         }
         self.make_room(host, &usage);
         Blocks(stored)
+    }
+
+    /// Takes in blocks of a request that `host` has made before it came.
+    pub(super) fn add(&mut self, request: &Request, made: Range<usize>, host: u32, now: Nanos) {
+        for depth in made.rev() {
+            let (block, at) = (request.blocks[depth].0, now.duration());
+            if !self.index.contains_key(&block) {
+                self.put(block, host, Tier::Memory, &Use { at, depth: depth as u32, origin: request.origin });
+            }
+        }
+        self.make_room(host, &Use { at: now.duration(), ..Use::default() });
     }
 
     /// Uses a block; one on disk goes back into memory.
