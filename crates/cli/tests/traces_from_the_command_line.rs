@@ -158,11 +158,40 @@ fn a_cluster_with_a_pool_hits_what_engines_alone_miss() {
     let first = |report: &serde_json::Value| report["first_token_ms"]["p50"].as_f64().unwrap();
     assert!(first(&with) < first(&without), "{with} {without}");
     let slow = cluster(&["--nic-rate", "100MiB"]);
-    assert!(slow["saturated"].as_array().unwrap().contains(&"nic_in".into()), "{slow}");
+    let saturated: Vec<_> = slow["saturated"].as_array().unwrap().iter().map(|load| &load["resource"]).collect();
+    assert!(saturated.contains(&&"nic_in".into()), "{slow}");
+    assert!(slow["saturated"][0]["most"].as_f64().unwrap() > 0.8, "{slow}");
     let shown = stdout(&tidepool(&["sim", text(&trace), "--engines", "4", "--routing", "random"]));
     assert!(shown.starts_with("hit rate      90.00 %"), "{shown}");
     let future = tidepool(&["sim", text(&trace), "--engines", "4", "--policy", "optimal"]);
     assert_eq!(code(&future), 2);
-    let alone = tidepool(&["sim", text(&trace), "--routing", "random"]);
-    assert!(stderr(&alone).contains("--engines"), "{}", stderr(&alone));
+    for flags in [["--routing", "random"], ["--nic-rate", "1GiB"]] {
+        let alone = tidepool(&[&["sim", text(&trace)], &flags[..]].concat());
+        assert_eq!(code(&alone), 2);
+        assert!(stderr(&alone).contains("--engines"), "{}", stderr(&alone));
+    }
+}
+
+#[test]
+fn agents_are_generated_as_the_run_goes_and_need_no_file() {
+    let sim = |flags: &[&str]| {
+        let output = tidepool(&[&["sim", "--preset", "codex", "--live", "4", "--json"], flags].concat());
+        assert_eq!(code(&output), 0, "{}", stderr(&output));
+        json(&output)
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("t");
+    let made = ["trace", "generate", "codex", "--live", "4", "--requests", "300", "-o", text(&file)];
+    assert_eq!(code(&tidepool(&made)), 0);
+    let read = json(&tidepool(&["sim", text(&file), "--json"]));
+    assert_eq!((&read, read["trace"]["requests"].as_u64()), (&sim(&["--requests", "300"]), Some(300)));
+    // Sessions that react to their answers say the same, at other times.
+    let cluster = |flags: &[&str]| sim(&[&["--engines", "2", "--sessions", "5"], flags].concat());
+    let (open, closed) = (cluster(&[]), cluster(&["--closed-loop"]));
+    assert_eq!(open["trace"]["requests"], closed["trace"]["requests"]);
+    assert_ne!(open["seconds"], closed["seconds"]);
+    assert_eq!(cluster(&["--closed-loop", "--requests", "50"])["trace"]["requests"], 50);
+    for bad in [&["sim"][..], &["sim", text(&file), "--preset", "codex"], &["sim", text(&file), "--live", "4"]] {
+        assert_eq!(code(&tidepool(bad)), 2, "{bad:?}");
+    }
 }

@@ -17,13 +17,23 @@ pub struct Pool {
     blocks: Vec<u64>,
     free: Vec<u32>,
     evicted: u64,
+    /// Where the blocks of a request are; empty between requests.
+    found: Vec<Option<u32>>,
 }
 
 impl Pool {
     /// An empty cache for `capacity` blocks.
     #[must_use]
     pub fn new(capacity: Blocks, order: Box<dyn Eviction>) -> Self {
-        Self { capacity: capacity.0, order, slots: ByHash::default(), blocks: Vec::new(), free: Vec::new(), evicted: 0 }
+        Self {
+            capacity: capacity.0,
+            order,
+            slots: ByHash::default(),
+            blocks: Vec::new(),
+            free: Vec::new(),
+            evicted: 0,
+            found: Vec::new(),
+        }
     }
 
     /// How many blocks are in.
@@ -64,14 +74,23 @@ impl Pool {
 
     /// Takes in blocks of a request that were made before it came, and makes room.
     pub fn add(&mut self, request: &Request, made: Range<usize>, at: Duration) {
+        let mut slots = std::mem::take(&mut self.found);
+        // Apart from the touches: look-ups that do not wait for each other take a fraction of the time.
+        slots.extend(request.blocks[made.clone()].iter().map(|block| self.slots.get(&block.0).copied()));
         for depth in made.rev() {
-            self.used(request.blocks[depth], &Use { at, depth: depth as u32, origin: request.origin });
+            let (block, usage) = (request.blocks[depth], Use { at, depth: depth as u32, origin: request.origin });
+            match slots.pop().flatten() {
+                Some(slot) => self.order.touch(slot, &usage),
+                None => self.insert(block, &usage),
+            }
         }
+        self.found = slots;
         self.cut(at);
     }
 
-    fn used(&mut self, block: BlockHash, usage: &Use) {
+    fn insert(&mut self, block: BlockHash, usage: &Use) {
         let entry = match self.slots.entry(block.0) {
+            // A block that is in a request twice came a moment ago.
             Entry::Occupied(entry) => return self.order.touch(*entry.get(), usage),
             Entry::Vacant(entry) => entry,
         };

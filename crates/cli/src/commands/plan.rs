@@ -1,7 +1,8 @@
 //! `tidepool plan`: how much memory is enough for a trace.
 
 use super::client::Outcome;
-use super::traces::{Read, SizeArgs, TraceArgs, bar, positive, rounded};
+use super::input::InputArgs;
+use super::traces::{Read, SizeArgs, bar, positive, rounded};
 use crate::output;
 use clap::Args;
 use serde_json::{Value, json};
@@ -17,7 +18,7 @@ const TIB: u64 = 1 << 40;
 #[derive(Debug, Args)]
 pub struct PlanArgs {
     #[command(flatten)]
-    trace: TraceArgs,
+    input: InputArgs,
     #[command(flatten)]
     size: SizeArgs,
     /// Memory that the pool has already [default: that at the knee]
@@ -54,10 +55,10 @@ struct Plan {
 
 /// Runs the command.
 pub(super) fn run(args: &PlanArgs) -> Outcome {
-    let trace = args.trace.open()?;
-    let mut builder = CurveBuilder::new(MOST_TRACKED, Prefill::default(), trace.block_tokens());
+    let input = args.input.open()?;
+    let mut builder = CurveBuilder::new(MOST_TRACKED, Prefill::default(), input.block_tokens);
     let (mut requests, mut blocks, mut end) = (0, 0, 0);
-    let read = args.trace.each(trace, |request| {
+    let read = input.each(|request| {
         builder.add(request);
         requests += 1;
         blocks += request.blocks.len() as u64;

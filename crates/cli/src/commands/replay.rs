@@ -2,8 +2,9 @@
 
 use super::client::{ClientArgs, Outcome, PARTIAL};
 use super::engines::{EnginesArgs, above_zero};
+use super::input::InputArgs;
 use super::reports;
-use super::traces::{Read, TraceArgs, positive};
+use super::traces::{Read, positive};
 use crate::page::{Line, Page, Plot};
 use crate::{Status, output, progress};
 use clap::Args;
@@ -12,14 +13,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::{error::Error, path::PathBuf};
 use tidepool_replay::{Progress, Replay, Settings};
 use tidepool_sim::Quantiles;
-use tidepool_sim::cluster::{ClosedLoop, OpenLoop, Report};
+use tidepool_sim::cluster::Report;
 use tidepool_types::ByteSize;
 
 /// What to play, and on what.
 #[derive(Debug, Args)]
 pub struct ReplayArgs {
     #[command(flatten)]
-    trace: TraceArgs,
+    input: InputArgs,
     /// Engines to emulate
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=256))]
     engines: u32,
@@ -46,19 +47,15 @@ pub struct ReplayArgs {
 
 /// Runs the command.
 pub(super) fn run(args: &ReplayArgs) -> Outcome {
-    let mut trace = args.trace.open()?;
-    let settings = settings(args, trace.block_tokens())?;
+    let mut input = args.input.open()?;
+    let settings = settings(args, input.block_tokens)?;
     if !args.no_pool {
         args.client.connect()?.expect_nodes()?;
     }
-    let (progress, mut error) = (Progress::default(), None);
-    let requests = std::iter::from_fn(|| trace.next()?.map_err(|ended| error = Some(ended)).ok());
-    let played = progress::waiting("replaying", || match args.of_engines.closed_loop {
-        true => tidepool_replay::run(&settings, ClosedLoop::new(requests), &progress),
-        false => tidepool_replay::run(&settings, OpenLoop::new(requests), &progress),
-    });
+    let (progress, closed) = (Progress::default(), args.of_engines.closed_loop);
+    let played = progress::waiting("replaying", || tidepool_replay::run(&settings, input.source(closed), &progress));
     let played = played.map_err(|error| error.to_string())?;
-    let read = Read::of(&args.trace.path, &trace, error);
+    let read = input.read()?;
     let counts = Counts::of(&progress);
     match args.client.json {
         true => output::line(&json_of(args, &played, &counts, &read))?,
@@ -73,7 +70,7 @@ pub(super) fn run(args: &ReplayArgs) -> Outcome {
 
 fn settings(args: &ReplayArgs, block_tokens: u32) -> Result<Settings, Box<dyn Error>> {
     let block_bytes = args.token_bytes.0.saturating_mul(block_tokens.into());
-    let cluster = args.of_engines.cluster(args.engines, block_tokens, block_bytes);
+    let cluster = args.of_engines.cluster(args.engines, args.input.seed, block_tokens, block_bytes);
     let pool = if args.no_pool { None } else { Some(args.client.settings()?) };
     let name = args.name.clone().unwrap_or_else(|| format!("replay-{}-{}", std::process::id(), now_millis()));
     Ok(Settings { cluster, pool, pace: args.pace, name })
@@ -144,7 +141,7 @@ fn page(args: &ReplayArgs, played: &Replay, counts: &Counts) -> Page {
     let engines = format!(
         "{} emulated engines on {}, {} times as fast as in the trace, {} the pool.",
         args.engines,
-        args.trace.path.display(),
+        args.input.name(),
         args.pace,
         if args.no_pool { "without" } else { "with" }
     );

@@ -49,7 +49,11 @@ pub(super) fn json(report: &Report, read: &Read) -> Value {
         "effective_requests_per_second": report.part_within_limits() * report.requests_per_second(),
         "gpu_seconds_saved": saved(report),
         "gpu_seconds_computed": report.computed_seconds,
-        "saturated": report.saturated().iter().map(|kind| kind.name()).collect::<Vec<_>>(),
+        "saturated": report.saturated().iter().map(|of| {
+            let mut object = load(of);
+            object["resource"] = json!(of.kind.name());
+            object
+        }).collect::<Vec<_>>(),
         "loads": loads,
         "trace": read.describe(),
     })
@@ -88,8 +92,12 @@ fn loads(report: &Report) -> String {
     if report.loads.is_empty() {
         return String::new();
     }
-    let saturated: Vec<&str> = report.saturated().iter().map(|kind| kind.name()).collect();
-    let saturated = if saturated.is_empty() { "nothing".to_owned() } else { saturated.join(", ") };
+    let named = |load: &Load| {
+        let Load { kind, count, mean, most, .. } = load;
+        format!("{}: the busiest of {count} {:.1} % of the time, all {:.1} %", kind.name(), 100.0 * most, 100.0 * mean)
+    };
+    let saturated: Vec<String> = report.saturated().iter().map(named).collect();
+    let saturated = if saturated.is_empty() { "nothing".to_owned() } else { saturated.join("\n              ") };
     let mut text = format!(
         "network       {}\nsaturated     {saturated}\n\n{:<10} {:>6} {:>8} {:>8} {:>12}\n",
         rounded(report.network_bytes),

@@ -1,17 +1,25 @@
-//! All that bytes and keys go through on their way: PCIe links, memories, NICs, disks and the catalogs.
+//! All that is waited for: GPUs, and what bytes and keys go through on their way: PCIe links, memories, NICs, disks, catalogs.
 
+use super::history::History;
 use super::queue::{Kind, Load, Queue};
 use super::store::Tier;
 use super::{Cluster, Nanos};
 
-/// The queues of a cluster, engines' GPUs apart.
+/// The queues of a cluster.
 pub(super) struct Fabric<'a> {
     cluster: &'a Cluster,
-    pcie: Vec<Queue>,
+    engines: Vec<Engine>,
     hosts: Vec<Host>,
     catalog: Queue,
+    history: History,
     /// Bytes that went from one host to another.
     pub(super) network_bytes: u64,
+}
+
+#[derive(Default, Clone)]
+struct Engine {
+    gpu: Queue,
+    pcie: Queue,
 }
 
 #[derive(Default, Clone)]
@@ -24,9 +32,9 @@ struct Host {
 
 impl<'a> Fabric<'a> {
     pub(super) fn new(cluster: &'a Cluster, engines: u32, hosts: u32) -> Self {
-        let pcie = vec![Queue::default(); engines as usize];
+        let engines = vec![Engine::default(); engines as usize];
         let hosts = vec![Host::default(); hosts as usize];
-        Self { cluster, pcie, hosts, catalog: Queue::default(), network_bytes: 0 }
+        Self { cluster, engines, hosts, catalog: Queue::default(), history: History::default(), network_bytes: 0 }
     }
 
     /// The host of an engine.
@@ -36,6 +44,13 @@ impl<'a> Fabric<'a> {
 
     fn bytes(&self, blocks: u64) -> f64 {
         (blocks * self.cluster.block_bytes) as f64
+    }
+
+    /// When an engine has computed what takes so many seconds and could have begun at `ready`.
+    pub(super) fn compute(&mut self, now: Nanos, engine: u32, ready: Nanos, seconds: f64) -> Nanos {
+        let gpu = &mut self.engines[engine as usize].gpu;
+        gpu.note_wait(now.since(ready));
+        gpu.join(now, seconds)
     }
 
     /// When the catalogs have said where `keys` blocks are.
@@ -66,14 +81,14 @@ impl<'a> Fabric<'a> {
     /// When blocks have got from its host to an engine.
     pub(super) fn load(&mut self, now: Nanos, engine: u32, blocks: u64) -> Nanos {
         let seconds = self.bytes(blocks) / self.cluster.speed.pcie;
-        self.pcie[engine as usize].join(now, seconds)
+        self.engines[engine as usize].pcie.join(now, seconds)
     }
 
     /// An engine saves blocks on its host.
     pub(super) fn save(&mut self, now: Nanos, engine: u32, blocks: u64) {
         if blocks > 0 {
             let (bytes, host) = (self.bytes(blocks), self.host_of(engine) as usize);
-            self.pcie[engine as usize].join(now, bytes / self.cluster.speed.pcie);
+            self.engines[engine as usize].pcie.join(now, bytes / self.cluster.speed.pcie);
             self.hosts[host].memory.join(now, bytes / self.cluster.speed.memory);
         }
     }
@@ -84,17 +99,35 @@ impl<'a> Fabric<'a> {
         self.hosts[host as usize].disk.join(now, seconds);
     }
 
-    /// How busy everything was from one time to another.
-    pub(super) fn loads(&self, span: (Nanos, Nanos)) -> impl Iterator<Item = Load> {
-        let of = |kind, queue: fn(&Host) -> &Queue| Load::of(kind, self.hosts.iter().map(queue), span);
-        [
-            Load::of(Kind::Pcie, self.pcie.iter(), span),
-            of(Kind::NicOut, |host| &host.nic_out),
-            of(Kind::NicIn, |host| &host.nic_in),
-            of(Kind::Memory, |host| &host.memory),
-            of(Kind::Disk, |host| &host.disk),
-            Load::of(Kind::Catalog, std::iter::once(&self.catalog), span),
-        ]
-        .into_iter()
+    /// Remembers how much everything has served, if it is time.
+    pub(super) fn remember(&mut self, now: Nanos) {
+        if self.history.is_due(now) {
+            self.note(now);
+        }
+    }
+
+    fn note(&mut self, now: Nanos) {
+        let mut history = std::mem::take(&mut self.history);
+        history.note(now, Kind::ALL.iter().flat_map(|kind| self.queues(*kind)));
+        self.history = history;
+    }
+
+    /// How busy everything was from one time to another, in a run that ends `now`.
+    pub(super) fn loads(&mut self, now: Nanos, from: Nanos, until: Nanos) -> Vec<Load> {
+        self.note(now);
+        let mut busy = self.history.busy(from, until).into_iter();
+        Kind::ALL.iter().map(|kind| Load::of(*kind, self.queues(*kind).zip(&mut busy))).collect()
+    }
+
+    fn queues(&self, kind: Kind) -> Box<dyn Iterator<Item = &Queue> + '_> {
+        match kind {
+            Kind::Gpu => Box::new(self.engines.iter().map(|engine| &engine.gpu)),
+            Kind::Pcie => Box::new(self.engines.iter().map(|engine| &engine.pcie)),
+            Kind::NicOut => Box::new(self.hosts.iter().map(|host| &host.nic_out)),
+            Kind::NicIn => Box::new(self.hosts.iter().map(|host| &host.nic_in)),
+            Kind::Memory => Box::new(self.hosts.iter().map(|host| &host.memory)),
+            Kind::Disk => Box::new(self.hosts.iter().map(|host| &host.disk)),
+            Kind::Catalog => Box::new(std::iter::once(&self.catalog)),
+        }
     }
 }

@@ -11,13 +11,13 @@ mod config;
 mod decoded;
 mod engine;
 mod fabric;
+mod history;
 mod queue;
 mod report;
 mod route;
 mod run;
 mod source;
 mod store;
-mod timeline;
 
 pub use config::{Cluster, Routing, Speed};
 pub use decoded::Decoded;
@@ -46,6 +46,10 @@ impl Nanos {
 
     const fn since(self, earlier: Self) -> Self {
         Self(self.0.saturating_sub(earlier.0))
+    }
+
+    fn seconds(self) -> f64 {
+        self.0 as f64 / 1e9
     }
 
     const fn duration(self) -> Duration {

@@ -1,7 +1,6 @@
 //! What bytes and keys go through: first come, first served, at a rate.
 
 use super::Nanos;
-use super::timeline::Timeline;
 
 /// What a queue stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,6 +22,10 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// All of them.
+    pub(super) const ALL: [Self; 7] =
+        [Self::Gpu, Self::Pcie, Self::NicOut, Self::NicIn, Self::Memory, Self::Disk, Self::Catalog];
+
     /// For people and for JSON.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -39,27 +42,33 @@ impl Kind {
 }
 
 /// A queue.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Queue {
     /// When all that is in it will have been served.
     free: Nanos,
-    busy: Timeline,
+    /// What all that ever came takes.
+    work: Nanos,
     waited: Nanos,
 }
 
 impl Queue {
     /// Joins at `now` with something that takes `seconds`; says when that is over.
     pub(super) fn join(&mut self, now: Nanos, seconds: f64) -> Nanos {
-        let start = self.free.max(now);
+        let (start, span) = (self.free.max(now), Nanos::of_seconds(seconds));
         self.waited = self.waited.after(start.since(now));
-        self.free = start.after(Nanos::of_seconds(seconds));
-        self.busy.add(start, self.free);
+        self.work = self.work.after(span);
+        self.free = start.after(span);
         self.free
     }
 
     /// Notes a wait for this queue that was spent elsewhere.
     pub(super) fn note_wait(&mut self, span: Nanos) {
         self.waited = self.waited.after(span);
+    }
+
+    /// What was served until `now`, at which something was the last to join: from then on it works without a break.
+    pub(super) fn served(&self, now: Nanos) -> Nanos {
+        self.work.since(self.free.since(now))
     }
 }
 
@@ -79,16 +88,14 @@ pub struct Load {
 }
 
 impl Load {
-    /// The load from one time to another.
-    pub(super) fn of<'a>(kind: Kind, queues: impl Iterator<Item = &'a Queue>, (from, until): (Nanos, Nanos)) -> Self {
+    /// The load of queues that were busy a part of the time each.
+    pub(super) fn of<'a>(kind: Kind, queues: impl Iterator<Item = (&'a Queue, f64)>) -> Self {
         let mut load = Self { kind, count: 0, mean: 0.0, most: 0.0, waited: 0.0 };
-        let span = until.since(from).0.max(1) as f64;
-        for queue in queues {
-            let busy = queue.busy.between(from, until) / span;
+        for (queue, busy) in queues {
             load.count += 1;
             load.mean += busy;
             load.most = load.most.max(busy);
-            load.waited += queue.waited.0 as f64 / 1e9;
+            load.waited += queue.waited.seconds();
         }
         load.mean /= load.count.max(1) as f64;
         load
@@ -104,9 +111,10 @@ mod tests {
         let (mut queue, second) = (Queue::default(), Nanos(1_000_000_000));
         assert_eq!(queue.join(Nanos(0), 1.0), second);
         assert_eq!(queue.join(Nanos(0), 1.0), second.after(second));
+        assert_eq!(queue.served(second).seconds(), 1.0);
         assert_eq!(queue.join(Nanos(5_000_000_000), 1.0), Nanos(6_000_000_000));
-        let load = Load::of(Kind::NicIn, [queue, Queue::default()].iter(), (Nanos(0), Nanos(6_000_000_000)));
-        assert_eq!((load.count, load.waited), (2, 1.0));
-        assert!((load.mean - 0.25).abs() < 1e-9 && (load.most - 0.5).abs() < 1e-9, "{load:?}");
+        assert_eq!([5, 6].map(|now| queue.served(Nanos(now * 1_000_000_000)).seconds()), [2.0, 3.0]);
+        let load = Load::of(Kind::NicIn, [(&queue, 0.5), (&Queue::default(), 0.0)].into_iter());
+        assert_eq!((load.count, load.mean, load.most, load.waited), (2, 0.25, 0.5, 1.0));
     }
 }

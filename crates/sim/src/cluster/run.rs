@@ -2,7 +2,6 @@
 
 use super::engine::Engine;
 use super::fabric::Fabric;
-use super::queue::{Kind, Load};
 use super::route::Router;
 use super::store::{Place, Store, Tier};
 use super::{Answer, Cluster, Decoded, Nanos, Report, Source};
@@ -104,6 +103,7 @@ impl<'a> Run<'a> {
     /// A request comes: it is sent to an engine, looked up, and what the pool has of it begins to be loaded.
     fn arrive(&mut self, request: Request) {
         self.started.get_or_insert(self.now);
+        self.fabric.remember(self.now);
         let engine = self.router.choose(&request);
         self.note_decoded(&request);
         let local = self.engines[engine as usize].local.run(&request.blocks);
@@ -173,6 +173,7 @@ impl<'a> Run<'a> {
     fn step(&mut self, source: &mut impl Source) {
         let Some(Reverse((at, _, event, number))) = self.events.pop() else { return };
         self.now = at;
+        self.fabric.remember(at);
         let Some(job) = self.jobs[number as usize].as_ref() else { return };
         let engine = job.engine as usize;
         match event {
@@ -187,9 +188,7 @@ impl<'a> Run<'a> {
     fn compute(&mut self, engine: usize) {
         let Some(number) = self.engines[engine].start(self.cluster.batch) else { return };
         let Some(job) = self.jobs[number as usize].as_ref() else { return };
-        let gpu = &mut self.engines[engine].gpu;
-        gpu.note_wait(self.now.since(job.loaded));
-        let done = gpu.join(self.now, job.answer.prefill);
+        let done = self.fabric.compute(self.now, job.engine, job.loaded, job.answer.prefill);
         self.after(done, Event::Computed, number);
     }
 
@@ -232,9 +231,9 @@ impl<'a> Run<'a> {
         self.report.evicted_blocks = self.store.evicted;
         self.report.network_bytes = self.fabric.network_bytes;
         let second = |second: usize| started.after(Nanos::of_seconds(second as f64));
-        let steady = self.report.steady().map_or((started, self.now), |range| (second(range.start), second(range.end)));
-        let gpus = Load::of(Kind::Gpu, self.engines.iter().map(|engine| &engine.gpu), steady);
-        self.report.loads = std::iter::once(gpus).chain(self.fabric.loads(steady)).collect();
+        let (from, until) =
+            self.report.steady().map_or((started, self.now), |range| (second(range.start), second(range.end)));
+        self.report.loads = self.fabric.loads(self.now, from, until);
         self.report
     }
 }

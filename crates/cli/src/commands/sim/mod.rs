@@ -4,7 +4,9 @@ mod cluster;
 
 use super::Usage;
 use super::client::Outcome;
-use super::traces::{Read, SizeArgs, TraceArgs, grouped, positive, rounded};
+use super::engines::EnginesArgs;
+use super::input::InputArgs;
+use super::traces::{Read, SizeArgs, grouped, positive, rounded};
 use crate::output;
 use clap::Args;
 use serde_json::json;
@@ -17,7 +19,7 @@ use tidepool_types::ByteSize;
 #[derive(Debug, Args)]
 pub struct SimArgs {
     #[command(flatten)]
-    trace: TraceArgs,
+    input: InputArgs,
     /// Size of the cache, or of all the cluster's memory for the pool, in blocks [default: no limit]
     #[arg(long, value_name = "N", conflicts_with = "capacity", value_parser = clap::value_parser!(u64).range(1..))]
     capacity_blocks: Option<u64>,
@@ -33,8 +35,13 @@ pub struct SimArgs {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
+    /// Simulate a cluster of this many engines in virtual time instead of one cache
+    #[arg(long, value_name = "N", help_heading = "Clusters", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    engines: Option<u32>,
     #[command(flatten)]
     cluster: cluster::ClusterArgs,
+    #[command(flatten, next_help_heading = "Clusters")]
+    of_engines: EnginesArgs,
 }
 
 /// An order of eviction.
@@ -74,15 +81,15 @@ impl fmt::Display for Order {
 
 /// Runs the command.
 pub(super) fn run(args: &SimArgs) -> Outcome {
-    if let Some(engines) = args.cluster.engines {
+    if let Some(engines) = args.engines {
         return cluster::run(args, engines);
     }
     let order = order(args)?;
-    let trace = args.trace.open()?;
-    let block_tokens = trace.block_tokens();
+    let input = args.input.open()?;
+    let block_tokens = input.block_tokens;
     let capacity = capacity(args, block_tokens, 1)?;
     let (mut pool, mut tally) = (Pool::new(capacity, order), Tally::default());
-    let read = args.trace.each(trace, |request| tally.add(request, pool.serve(request), block_tokens))?;
+    let read = input.each(|request| tally.add(request, pool.serve(request), block_tokens))?;
     print(args, &read, capacity, &tally, pool.evicted())?;
     Ok(read.status())
 }
@@ -92,9 +99,9 @@ fn order(args: &SimArgs) -> Result<Box<dyn Eviction>, Box<dyn Error>> {
         Order::Plain(policy) => return Ok(policy.build()),
         Order::Clairvoyant(ties) => ties,
     };
-    let (mut future, trace) = (Future::default(), args.trace.open()?);
+    let mut future = Future::default();
     // What ends the trace early is told when it is read again.
-    trace.map_while(Result::ok).for_each(|request| future.learn(&request));
+    args.input.open()?.for_each(|request| future.learn(&request));
     Ok(Box::new(Clairvoyant::new(future, ties)))
 }
 

@@ -1,7 +1,8 @@
 //! `tidepool trace stat`: what a trace is like.
 
 use crate::commands::client::Outcome;
-use crate::commands::traces::{Read, TraceArgs, bar, grouped};
+use crate::commands::input::InputArgs;
+use crate::commands::traces::{Read, bar, grouped};
 use crate::output;
 use clap::Args;
 use serde_json::{Value, json};
@@ -14,7 +15,7 @@ const MOST_TRACKED: usize = 4 << 20;
 #[derive(Debug, Args)]
 pub struct StatArgs {
     #[command(flatten)]
-    trace: TraceArgs,
+    input: InputArgs,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -22,9 +23,9 @@ pub struct StatArgs {
 
 /// Runs the command.
 pub(super) fn run(args: &StatArgs) -> Outcome {
-    let trace = args.trace.open()?;
-    let mut builder = StatBuilder::new(MOST_TRACKED, trace.block_tokens());
-    let read = args.trace.each(trace, |request| builder.add(request))?;
+    let input = args.input.open()?;
+    let mut builder = StatBuilder::new(MOST_TRACKED, input.block_tokens);
+    let read = input.each(|request| builder.add(request))?;
     let (stat, curve) = builder.finish();
     if args.json {
         output::line(&json(&stat, &curve, &read))?
