@@ -195,3 +195,32 @@ fn agents_are_generated_as_the_run_goes_and_need_no_file() {
         assert_eq!(code(&tidepool(bad)), 2, "{bad:?}");
     }
 }
+
+#[test]
+fn every_report_can_be_a_page_that_fetches_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let (trace, page) = (rounds(&dir), dir.path().join("page.html"));
+    let commands: [(&[&str], usize, &[&str]); 4] = [
+        (&["trace", "stat"], 5, &["hit ceiling", "90.00 %", "reuse distance blocks"]),
+        (&["plan"], 4, &["The knee is at 12.5 GiB", "By disk behind 12.5 GiB of memory", "GPU time saved"]),
+        (&["sim", "--capacity-blocks", "199"], 1, &["85.50 %", "199 blocks"]),
+        (
+            &["sim", "--engines", "4", "--local", "1GiB", "--nic-rate", "100MiB"],
+            3,
+            &["saturated", "nic_in: the busiest of 4", "How long"],
+        ),
+    ];
+    for (command, plots, words) in commands {
+        let output = tidepool(&[command, &[text(&trace), "--html", text(&page)]].concat());
+        assert_eq!(code(&output), 0, "{command:?}: {}", stderr(&output));
+        let html = std::fs::read_to_string(&page).unwrap();
+        assert_eq!(html.matches("<svg").count(), plots, "{command:?}");
+        assert!(html.matches("<polyline").count() >= plots && html.ends_with("</html>\n"), "{command:?}");
+        assert!(words.iter().all(|word| html.contains(word)), "{command:?}: {html}");
+        let fetched = html.replace("http://www.w3.org/2000/svg", "");
+        assert!(["http", "src=", "href="].iter().all(|word| !fetched.contains(word)), "{command:?}");
+    }
+    let nowhere = tidepool(&["plan", text(&trace), "--html", "/no/such/dir/page.html"]);
+    assert_eq!(code(&nowhere), 1);
+    assert!(stderr(&nowhere).contains("/no/such/dir/page.html"), "{}", stderr(&nowhere));
+}

@@ -53,8 +53,8 @@ impl<'a> Engine<'a> {
     }
 
     /// Serves a request that arrived at `arrived`; `surplus` of the trace's time does not count. Bytes count with the time that they
-    /// really took, however fast the trace's time passes meanwhile.
-    pub(crate) fn serve(&self, request: &Request, arrived: Duration, mut surplus: Duration) -> Answer {
+    /// really took, however fast the trace's time passes meanwhile. None if the run ended before the answer did.
+    pub(crate) fn serve(&self, request: &Request, arrived: Duration, mut surplus: Duration) -> Option<Answer> {
         let cluster = &self.settings.cluster;
         let Blocks(local) = self.local.lock().run(&request.blocks);
         let loaded = self.move_bytes(&mut surplus, |client| self.load(client, &request.blocks[local as usize..]));
@@ -62,16 +62,17 @@ impl<'a> Engine<'a> {
         let prefill = cluster.prefill_seconds(request, hits);
         let others = self.running.fetch_add(1, Ordering::AcqRel);
         let computing = self.gpu.lock();
-        self.clock.take(Duration::from_secs_f64(prefill));
+        self.clock.take(Duration::from_secs_f64(prefill), self.progress)?;
         drop(computing);
         let first_token = self.clock.now().saturating_sub(surplus);
         self.local.lock().take_in(request, self.clock.now());
         self.move_bytes(&mut surplus, |client| self.store(client, &request.blocks[hits.0 as usize..]));
         let token = cluster.speed.token_seconds(others);
-        self.clock.take(Duration::from_secs_f64(token * f64::from(request.output_tokens.saturating_sub(1))));
+        let decoding = token * f64::from(request.output_tokens.saturating_sub(1));
+        self.clock.take(Duration::from_secs_f64(decoding), self.progress)?;
         self.running.fetch_sub(1, Ordering::AcqRel);
         let done = self.clock.now().saturating_sub(surplus);
-        Answer { hits, local: Blocks(local), prefill, arrived, first_token, token, done }
+        Some(Answer { hits, local: Blocks(local), prefill, arrived, first_token, token, done })
     }
 
     /// Has the pool move bytes, if there is one, and adds to `surplus` what the trace's clock made too much of it.
@@ -142,7 +143,7 @@ impl<'a> Engine<'a> {
         if stored.iter().any(|stored| !stored.as_ref().is_err_and(is_gone)) {
             *since = None;
         } else if since.get_or_insert_with(Instant::now).elapsed() >= GONE_AFTER {
-            self.progress.stop();
+            self.progress.pool_is_gone();
         }
     }
 }

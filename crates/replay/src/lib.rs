@@ -16,6 +16,6 @@ mod progress;
 mod run;
 mod settings;
 
-pub use progress::Progress;
+pub use progress::{Partial, Progress};
 pub use run::{Replay, run};
 pub use settings::{InvalidSettings, Settings};

@@ -1,8 +1,8 @@
 //! The run itself: requests go to engines at their times, and answers back to their source.
 
-use crate::clock::Clock;
+use crate::clock::{Clock, STEP};
 use crate::engine::Engine;
-use crate::progress::Progress;
+use crate::progress::{Partial, Progress};
 use crate::settings::Settings;
 use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::Ordering;
@@ -14,8 +14,6 @@ use tidepool_trace::{Millis, Request, Source};
 
 /// Requests that wait for an engine; with more, arrivals wait, and are late.
 const QUEUE: usize = 1 << 16;
-/// How often the run looks whether it is to end.
-const STEP: Duration = Duration::from_millis(100);
 
 /// What a replay has found.
 #[derive(Debug)]
@@ -24,8 +22,8 @@ pub struct Replay {
     pub report: Report,
     /// By how much requests were sent to their engine later than the trace says, at most.
     pub latest: Duration,
-    /// Whether it ended before all requests were answered.
-    pub is_partial: bool,
+    /// Why it ended before all requests were answered, if it did.
+    pub partial: Option<Partial>,
 }
 
 /// A request that has arrived.
@@ -81,8 +79,8 @@ pub fn run<S: Source + Send>(
     });
     let State { mut source, mut report, under_way } = shared.state.into_inner();
     report.seconds = clock.now().as_secs_f64();
-    let is_partial = under_way > 0 || (progress.is_stopping() && source.due().is_some());
-    Ok(Replay { report, latest, is_partial })
+    let partial = progress.ending().filter(|_| under_way > 0 || source.due().is_some());
+    Ok(Replay { report, latest, partial })
 }
 
 /// Sends requests to their engines until there are no more; how late the latest one was.
@@ -97,7 +95,7 @@ fn dispatch<S: Source>(
     let mut router = Router::new(cluster.routing, cluster.engines, cluster.seed);
     let mut latest = Duration::ZERO;
     let mut state = shared.state.lock();
-    while !progress.is_stopping() {
+    while progress.ending().is_none() {
         let until = match state.source.due() {
             Some(due) if clock.now() >= Duration::from_millis(due.0) => {
                 let Some(request) = state.source.next() else { break };
@@ -132,12 +130,12 @@ fn work<S: Source>(
     loop {
         let arrival = arrivals.lock().recv();
         let Ok(Arrival { request, at }) = arrival else { return };
-        if progress.is_stopping() {
+        if progress.ending().is_some() {
             continue;
         }
         let made = shared.decoded.lock().before(&request);
         let surplus = made.map(|(engine, made)| engines[engine as usize].save_decoded(&request, made));
-        let answer = engines[number].serve(&request, at, surplus.unwrap_or_default());
+        let Some(answer) = engines[number].serve(&request, at, surplus.unwrap_or_default()) else { continue };
         shared.decoded.lock().answered(&request, number as u32, settings.cluster.block_tokens);
         let mut state = shared.state.lock();
         state.under_way -= 1;

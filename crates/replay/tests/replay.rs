@@ -6,7 +6,7 @@ use tempfile::TempDir;
 use tidepool_catalog::{CatalogConfig, Server};
 use tidepool_client::{Client, ClientConfig, PutOptions};
 use tidepool_node::{Node, NodeConfig};
-use tidepool_replay::{Progress, Replay, Settings, run};
+use tidepool_replay::{Partial, Progress, Replay, Settings, run};
 use tidepool_sim::Blocks;
 use tidepool_sim::cluster::{self, Cluster, OpenLoop, Routing};
 use tidepool_trace::{BlockHash, Millis, Request};
@@ -72,7 +72,7 @@ fn a_shared_pool_gives_the_hits_that_the_simulator_says() {
         assert!((real - virtual_).abs() < 0.02, "{real} against {virtual_}");
         assert_eq!(played.report.tally.requests, simulated.tally.requests);
         assert_eq!(real > 0.85, settings.pool.is_some(), "{real}");
-        assert!(!played.is_partial);
+        assert_eq!(played.partial, None);
         assert_eq!(progress.wrong_blocks.load(Ordering::Relaxed), 0);
         assert_eq!(progress.failed_puts.load(Ordering::Relaxed), 0);
     }
@@ -114,7 +114,7 @@ fn a_pool_that_vanishes_leaves_a_partial_report() {
         pool.node.take();
         played.join().unwrap().unwrap()
     });
-    assert!(played.is_partial);
+    assert_eq!(played.partial, Some(Partial::PoolGone));
     assert!(played.report.tally.requests > 0);
     assert!(progress.failed_puts.load(Ordering::Relaxed) > 0);
     assert_eq!(progress.wrong_blocks.load(Ordering::Relaxed), 0);

@@ -2,8 +2,8 @@
 //! own caches, and with a pool that runs for as long as the demo.
 
 use super::client::Outcome;
-use super::replay::curve;
-use crate::page::{Line, Page, Plot};
+use super::html::{HtmlArgs, times};
+use crate::page::Page;
 use crate::{Status, output, progress};
 use clap::Args;
 use std::sync::atomic::Ordering;
@@ -40,9 +40,8 @@ pub struct DemoArgs {
     /// Where files in memory go
     #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
     dir: PathBuf,
-    /// Also write what was found as a page for a browser
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
+    #[command(flatten)]
+    html: HtmlArgs,
 }
 
 /// One way to serve the same sessions.
@@ -66,8 +65,8 @@ pub(super) fn run(args: &DemoArgs) -> Outcome {
     let arms = arms.into_iter().map(|(name, local, pool)| play(args, name, local, pool));
     let arms = arms.collect::<Result<Vec<Arm>, _>>()?;
     output::text(&summary(&arms))?;
-    if let Some(path) = &args.html {
-        page(args, &arms).write(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    args.html.write(|| page(args, &arms))?;
+    if let Some(path) = &args.html.html {
         output::text(&format!("page: {}\n", path.display()))?;
     }
     Ok(Status::SUCCESS)
@@ -132,7 +131,7 @@ fn play(
     let played = progress::waiting(name, || tidepool_replay::run(&settings, sessions, &progress));
     let played = played.map_err(|error| error.to_string())?;
     match progress.wrong_blocks.load(Ordering::Relaxed) {
-        0 if !played.is_partial => Ok(Arm { name, report: played.report }),
+        0 if played.partial.is_none() => Ok(Arm { name, report: played.report }),
         0 => Err("the pool took nothing any more".into()),
         wrong => Err(format!("{wrong} blocks came with wrong bytes").into()),
     }
@@ -166,9 +165,8 @@ fn summary(arms: &[Arm]) -> String {
 
 fn page(args: &DemoArgs, arms: &[Arm]) -> Page {
     let rows: Vec<Vec<String>> = arms.iter().map(|arm| cells(arm).to_vec()).collect();
-    let line = |arm: &Arm| -> Vec<(f64, f64)> { curve(&arm.report.first_token) };
-    let lines: Vec<Line<'_>> = arms.iter().map(|arm| Line { name: arm.name, points: line(arm) }).collect();
-    let plot = Plot { title: "Time to first token", x: "% of requests", y: "seconds at most", lines: &lines };
+    let firsts: Vec<_> = arms.iter().map(|arm| (arm.name, &arm.report.first_token)).collect();
+    let plot = times("Time to first token", &firsts);
     let what = format!(
         "{} sessions of coding agents on {ENGINES} emulated engines, round-robin, {} times as fast as in reality. \
          Every byte that came from the pool was checked.",

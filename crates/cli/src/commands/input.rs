@@ -110,7 +110,14 @@ impl Input {
             }
         }
         bar.finish_and_clear();
-        self.read()
+        self.expect_some()?;
+        Ok(self.read())
+    }
+
+    /// There is nothing to say about a trace without requests.
+    pub(super) fn expect_some(&self) -> Result<(), Box<dyn Error>> {
+        let some = self.taken > 0 || self.error.is_some();
+        if some { Ok(()) } else { Err(format!("{}: no requests in this trace", self.name).into()) }
     }
 
     /// The requests for engines, which may wait for answers if the loop is closed. Agents that are generated then react to them;
@@ -131,16 +138,13 @@ impl Input {
         }
     }
 
-    /// What was met; that nothing was is an error, since there is nothing to say about it.
-    pub(super) fn read(self) -> Result<Read, Box<dyn Error>> {
+    /// What was met.
+    pub(super) fn read(self) -> Read {
         let report = match &self.stream {
             Stream::Trace(trace) => Report { requests: self.taken, ..trace.report().clone() },
             Stream::Made(_) => Report { requests: self.taken, ..Report::default() },
         };
-        if self.taken == 0 && self.error.is_none() {
-            return Err(format!("{}: no requests in this trace", self.name).into());
-        }
-        Ok(Read::new(&self.name, self.block_tokens, report, self.error))
+        Read::new(&self.name, self.block_tokens, report, self.error)
     }
 }
 

@@ -8,6 +8,7 @@ mod daemon;
 mod demo;
 mod engines;
 mod get;
+mod html;
 mod input;
 mod ls;
 mod node;

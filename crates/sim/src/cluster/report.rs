@@ -1,10 +1,10 @@
 //! What a cluster did.
 
 use super::{Cluster, Load};
-use crate::{Blocks, Quantiles, Tally};
+use crate::{Blocks, OverTime, Quantiles, Tally};
 use std::ops::Range;
 use std::time::Duration;
-use tidepool_trace::Request;
+use tidepool_trace::{Millis, Request};
 
 /// A queue this busy is what holds the cluster back.
 const SATURATED: f64 = 0.8;
@@ -59,6 +59,8 @@ pub struct Report {
     pub computed_seconds: f64,
     /// How busy everything was while the cluster was neither filling nor emptying.
     pub loads: Vec<Load>,
+    /// Requests and hits, by when they were answered.
+    pub over_time: OverTime,
     /// Seconds from the first arrival to the last answer.
     pub seconds: f64,
     /// When the first request that was answered had arrived.
@@ -83,7 +85,9 @@ impl Report {
         self.between_tokens.add(micros(Duration::from_secs_f64(token)));
         self.end_to_end.add(micros(done.saturating_sub(arrived)));
         self.output_tokens += u64::from(request.output_tokens);
-        let second = done.saturating_sub(*self.started.get_or_insert(arrived)).as_secs() as usize;
+        let since = done.saturating_sub(*self.started.get_or_insert(arrived));
+        self.over_time.add(Millis(since.as_millis() as u64), request, hits, cluster.block_tokens);
+        let second = since.as_secs() as usize;
         if self.answers.len() <= second {
             self.answers.resize(second + 1, 0);
         }

@@ -6,11 +6,12 @@ use crate::commands::client::Outcome;
 use crate::commands::engines::above_zero;
 use crate::commands::reports;
 use crate::commands::traces::positive;
+use crate::page::Page;
 use crate::{output, progress};
 use clap::Args;
 use tidepool_policy::eviction::Policy;
 use tidepool_sim::Blocks;
-use tidepool_sim::cluster::{self, Cluster, Speed};
+use tidepool_sim::cluster::{self, Cluster, Report, Speed};
 use tidepool_types::ByteSize;
 
 /// What a cluster is like. Rates are measured or published: docs/evaluation.md says where.
@@ -52,12 +53,24 @@ pub(super) fn run(args: &SimArgs, engines: u32) -> Outcome {
     let cluster = describe(args, engines, policy, input.block_tokens)?;
     let closed = args.of_engines.closed_loop;
     let report = progress::waiting("simulating", || cluster::run(&cluster, &mut input.source(closed)));
-    let read = input.read()?;
+    input.expect_some()?;
+    let read = input.read();
     match args.json {
         true => output::line(&reports::json(&report, &read))?,
         false => output::text(&reports::text(&report))?,
     };
+    args.html.write(|| page(args, engines, &report))?;
     Ok(read.status())
+}
+
+fn page(args: &SimArgs, engines: u32, report: &Report) -> Page {
+    let pool = if args.cluster.no_pool { "without a pool" } else { "with a pool" };
+    let what = format!(
+        "{} on {engines} simulated engines {pool}, {} a host.",
+        args.input.name(),
+        args.cluster.engines_per_host
+    );
+    reports::page("Tidepool: a simulated cluster", &what, report, "")
 }
 
 fn describe(args: &SimArgs, engines: u32, policy: Policy, block_tokens: u32) -> Result<Cluster, Usage> {

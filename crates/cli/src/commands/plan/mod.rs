@@ -1,6 +1,9 @@
 //! `tidepool plan`: how much memory is enough for a trace.
 
+mod page;
+
 use super::client::Outcome;
+use super::html::HtmlArgs;
 use super::input::InputArgs;
 use super::traces::{Read, SizeArgs, bar, positive, rounded};
 use crate::output;
@@ -36,6 +39,8 @@ pub struct PlanArgs {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    html: HtmlArgs,
 }
 
 /// What the plan is made of.
@@ -78,6 +83,7 @@ pub(super) fn run(args: &PlanArgs) -> Outcome {
     } else {
         output::text(&plan.text())?
     };
+    args.html.write(|| plan.page(&args.input.name()))?;
     Ok(read.status())
 }
 
