@@ -2,9 +2,10 @@
 
 mod common;
 
-use common::{Daemon, code, eventually, json, memory_dir, stderr};
+use common::{Daemon, code, entries, eventually, json, memory_dir, stderr};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
@@ -58,4 +59,20 @@ fn a_pool_that_vanishes_leaves_a_partial_report() {
     pool.signal(Signal::KILL);
     let found = check(&child.wait_with_output().unwrap(), &page, "the pool took nothing any more");
     assert!(found["replay"]["failed_puts"].as_u64().unwrap() > 0, "{found}");
+}
+
+#[test]
+fn a_demo_that_is_stopped_leaves_nothing_behind() {
+    let dir = memory_dir();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidepool"));
+    command.args(["demo", "--capacity", "16MiB", "--pace", "1", "--dir"]).arg(dir.path());
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // Its first line comes when the pool is there.
+    let mut line = String::new();
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(entries(dir.path()).len(), 1, "{line}");
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((code(&output), stderr(&output).trim()), (1, "tidepool: stopped"));
+    assert!(entries(dir.path()).is_empty());
 }

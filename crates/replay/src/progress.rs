@@ -34,10 +34,10 @@ pub enum Partial {
 }
 
 impl Progress {
-    /// Ends the run when it is set: what was answered until then counts. A signal handler can do so.
+    /// Counts of a run that ends when `stop` is set, as a signal handler may do: what was answered until then counts.
     #[must_use]
-    pub fn stop_flag(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.stop)
+    pub fn until(stop: Arc<AtomicBool>) -> Self {
+        Self { stop, ..Self::default() }
     }
 
     pub(crate) fn pool_is_gone(&self) {

@@ -15,7 +15,8 @@ use signal_hook::{
     flag,
 };
 use std::error::Error;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tidepool_client::ClientConfig;
 use tidepool_replay::{Partial, Progress, Replay, Settings};
 use tidepool_types::ByteSize;
@@ -52,8 +53,7 @@ pub struct ReplayArgs {
 pub(super) fn run(args: &ReplayArgs) -> Outcome {
     let mut input = args.input.open()?;
     let settings = settings(args, input.block_tokens)?;
-    let (progress, closed) = (Progress::default(), args.of_engines.closed_loop);
-    stop_on_signals(&progress)?;
+    let (progress, closed) = (Progress::until(stop_flag()?), args.of_engines.closed_loop);
     let played = progress::waiting("replaying", || tidepool_replay::run(&settings, input.source(closed), &progress));
     let played = played.map_err(|error| error.to_string())?;
     if played.partial.is_none() {
@@ -68,14 +68,15 @@ pub(super) fn run(args: &ReplayArgs) -> Outcome {
     status(&played, &counts, read.status())
 }
 
-/// The first Ctrl-C or SIGTERM ends the run with a partial report, the second one at once.
-fn stop_on_signals(progress: &Progress) -> std::io::Result<()> {
+/// What the first Ctrl-C or SIGTERM sets; the second one ends the process at once.
+pub(super) fn stop_flag() -> std::io::Result<Arc<AtomicBool>> {
+    let stop = Arc::default();
     for signal in [SIGINT, SIGTERM] {
         // In this order: the first signal finds the flag unset and sets it.
-        flag::register_conditional_shutdown(signal, 128 + signal, progress.stop_flag())?;
-        flag::register(signal, progress.stop_flag())?;
+        flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&stop))?;
+        flag::register(signal, Arc::clone(&stop))?;
     }
-    Ok(())
+    Ok(stop)
 }
 
 fn settings(args: &ReplayArgs, block_tokens: u32) -> Result<Settings, Box<dyn Error>> {
