@@ -1,7 +1,7 @@
 //! One emulated engine.
 
 use crate::clock::Clock;
-use crate::content::{fill, is_right};
+use crate::content::Content;
 use crate::progress::Progress;
 use crate::settings::Settings;
 use parking_lot::{FairMutex, Mutex};
@@ -105,7 +105,7 @@ impl<'a> Engine<'a> {
             let mut items: Vec<_> = names.iter().zip(places).map(|(name, place)| GetInto::new(name, place)).collect();
             let answers = client.get_batch_into(&mut items);
             let got = answers.iter().take_while(|answer| matches!(answer, Ok(Some(read)) if *read == len)).count();
-            let right = |(block, bytes): &(&BlockHash, &[u8])| is_right(**block, bytes);
+            let right = |(block, bytes): &(&BlockHash, &[u8])| Content::of(block.0).matches(bytes);
             let wrong = blocks.iter().zip(memory.chunks(len)).take(got).filter(|read| !right(read)).count();
             Progress::add(&self.progress.wrong_blocks, wrong);
             loaded += blocks.iter().zip(memory.chunks(len)).take(got).take_while(right).count();
@@ -123,7 +123,7 @@ impl<'a> Engine<'a> {
         let mut memory = vec![0; len * self.step().min(blocks.len())];
         for blocks in blocks.chunks(self.step()) {
             let names: Vec<String> = blocks.iter().map(|block| self.name(block)).collect();
-            blocks.iter().zip(memory.chunks_mut(len)).for_each(|(block, bytes)| fill(*block, bytes));
+            blocks.iter().zip(memory.chunks_mut(len)).for_each(|(block, bytes)| Content::of(block.0).fill(bytes));
             let items: Vec<_> =
                 names.iter().zip(memory.chunks(len)).map(|(name, bytes)| PutItem::new(name, bytes)).collect();
             let stored = client.put_batch(&items, &PutOptions::default());

@@ -29,7 +29,7 @@ pub(super) struct ClusterArgs {
     #[arg(long, value_name = "SIZE", default_value = "0B")]
     disk: ByteSize,
     /// Bytes a second through a host's NIC, each way
-    #[arg(long, value_name = "SIZE", default_value = "25000MiB", value_parser = positive)]
+    #[arg(long, value_name = "SIZE", default_value = "23800MiB", value_parser = positive)]
     nic_rate: ByteSize,
     /// Bytes a second between an engine's GPU and its host
     #[arg(long, value_name = "SIZE", default_value = "52000MiB", value_parser = positive)]
@@ -38,7 +38,7 @@ pub(super) struct ClusterArgs {
     #[arg(long, value_name = "SIZE", default_value = "292000MiB", value_parser = positive)]
     memory_rate: ByteSize,
     /// Bytes a second of a host's disk
-    #[arg(long, value_name = "SIZE", default_value = "3500MiB", value_parser = positive)]
+    #[arg(long, value_name = "SIZE", default_value = "3300MiB", value_parser = positive)]
     disk_rate: ByteSize,
     /// Keys a second that all catalogs together look up
     #[arg(long, value_name = "N", default_value_t = 5e6, value_parser = above_zero)]
