@@ -5,6 +5,7 @@
 
 use crate::eviction::Tag;
 use std::{fmt, str::FromStr};
+use tidepool_types::mix;
 
 /// What decides about blocks that come while there is no free room.
 pub trait Admission: Send {
@@ -49,7 +50,7 @@ impl Admission for SecondSight {
     fn admits(&mut self, Tag(name): Tag) -> bool {
         let name = name.max(1);
         // Names need not be spread evenly.
-        let spread = name.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let spread = mix(name) >> 32;
         let count = self.buckets.len() as u64;
         let bucket = &mut self.buckets[((spread * count) >> 32) as usize];
         match bucket.iter().position(|other| *other == name) {

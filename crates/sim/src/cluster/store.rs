@@ -3,6 +3,7 @@
 use super::Nanos;
 use crate::Blocks;
 use crate::hash::ByHash;
+use std::ops::Range;
 use tidepool_policy::admission::{Admission, Rule};
 use tidepool_policy::eviction::{Eviction, Policy, Tag, Use};
 use tidepool_policy::placement::{Candidate, best};
@@ -152,6 +153,18 @@ impl Store {
         };
         let spread = request.blocks.first().map_or(0, |block| block.0);
         best(self.nodes.iter().enumerate().map(candidate), spread).map_or(host, |index| index as u32)
+    }
+
+    /// Takes in blocks of a request that `host` has made before it came.
+    pub(super) fn add(&mut self, request: &Request, made: Range<usize>, host: u32, now: Nanos) {
+        let target = self.place(request, host);
+        for depth in made.rev() {
+            let (block, at) = (request.blocks[depth].0, now.duration());
+            if !self.index.contains_key(&block) && self.nodes[target as usize][Tier::Memory as usize].admits(block) {
+                self.put(block, target, Tier::Memory, &Use { at, depth: depth as u32, origin: request.origin });
+            }
+        }
+        self.make_room(target, &Use { at: now.duration(), ..Use::default() });
     }
 
     /// Uses a block; one on disk goes back into memory.
