@@ -34,7 +34,8 @@ pub struct SecondSight {
 }
 
 impl SecondSight {
-    const WAYS: usize = 4;
+    /// A cache line of them.
+    const WAYS: usize = 8;
     /// Names that are remembered at most, whatever is asked for: 128 MiB of them.
     const MOST: u64 = 1 << 24;
 
@@ -149,7 +150,7 @@ mod tests {
         assert!(known > 400, "{known} of 500");
         let others = (0..100_000).filter(|name| rule.admits(Tag(name * 977 + 6))).count();
         assert_eq!(others, 0);
-        assert_eq!(rule.buckets.len(), 250);
+        assert_eq!(rule.buckets.len(), 125);
         assert!(!rule.admits(Tag(5)), "what came long ago is forgotten");
     }
 
@@ -161,16 +162,16 @@ mod tests {
     }
 
     proptest! {
-        /// One bucket against a plain list of at most four names, oldest first.
+        /// One bucket against a plain list of at most eight names, oldest first.
         #[test]
-        fn a_bucket_is_that_of_a_naive_list(names in prop::collection::vec(1..8_u64, 0..200)) {
-            let (mut rule, mut naive) = (SecondSight::new(4), Vec::new());
+        fn a_bucket_is_that_of_a_naive_list(names in prop::collection::vec(1..16_u64, 0..300)) {
+            let (mut rule, mut naive) = (SecondSight::new(8), Vec::new());
             for name in names {
                 let known = naive.iter().position(|other| *other == name);
                 prop_assert_eq!(rule.admits(Tag(name)), known.is_some());
                 match known {
                     Some(at) => { naive.remove(at); }
-                    None => { naive.push(name); naive.drain(..naive.len().saturating_sub(4)); }
+                    None => { naive.push(name); naive.drain(..naive.len().saturating_sub(8)); }
                 }
             }
         }
