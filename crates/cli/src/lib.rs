@@ -19,7 +19,6 @@ pub mod logs;
 pub mod output;
 mod page;
 pub mod progress;
-pub mod random;
 
 use clap::Parser as _;
 use commands::Usage;

@@ -158,11 +158,69 @@ fn a_cluster_with_a_pool_hits_what_engines_alone_miss() {
     let first = |report: &serde_json::Value| report["first_token_ms"]["p50"].as_f64().unwrap();
     assert!(first(&with) < first(&without), "{with} {without}");
     let slow = cluster(&["--nic-rate", "100MiB"]);
-    assert!(slow["saturated"].as_array().unwrap().contains(&"nic_in".into()), "{slow}");
+    let saturated: Vec<_> = slow["saturated"].as_array().unwrap().iter().map(|load| &load["resource"]).collect();
+    assert!(saturated.contains(&&"nic_in".into()), "{slow}");
+    assert!(slow["saturated"][0]["most"].as_f64().unwrap() > 0.8, "{slow}");
     let shown = stdout(&tidepool(&["sim", text(&trace), "--engines", "4", "--routing", "random"]));
     assert!(shown.starts_with("hit rate      90.00 %"), "{shown}");
     let future = tidepool(&["sim", text(&trace), "--engines", "4", "--policy", "optimal"]);
     assert_eq!(code(&future), 2);
-    let alone = tidepool(&["sim", text(&trace), "--routing", "random"]);
-    assert!(stderr(&alone).contains("--engines"), "{}", stderr(&alone));
+    for flags in [["--routing", "random"], ["--nic-rate", "1GiB"]] {
+        let alone = tidepool(&[&["sim", text(&trace)], &flags[..]].concat());
+        assert_eq!(code(&alone), 2);
+        assert!(stderr(&alone).contains("--engines"), "{}", stderr(&alone));
+    }
+}
+
+#[test]
+fn agents_are_generated_as_the_run_goes_and_need_no_file() {
+    let sim = |flags: &[&str]| {
+        let output = tidepool(&[&["sim", "--preset", "codex", "--live", "4", "--json"], flags].concat());
+        assert_eq!(code(&output), 0, "{}", stderr(&output));
+        json(&output)
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("t");
+    let made = ["trace", "generate", "codex", "--live", "4", "--requests", "300", "-o", text(&file)];
+    assert_eq!(code(&tidepool(&made)), 0);
+    let read = json(&tidepool(&["sim", text(&file), "--json"]));
+    assert_eq!((&read, read["trace"]["requests"].as_u64()), (&sim(&["--requests", "300"]), Some(300)));
+    // Sessions that react to their answers say the same, at other times.
+    let cluster = |flags: &[&str]| sim(&[&["--engines", "2", "--sessions", "5"], flags].concat());
+    let (open, closed) = (cluster(&[]), cluster(&["--closed-loop"]));
+    assert_eq!(open["trace"]["requests"], closed["trace"]["requests"]);
+    assert_ne!(open["seconds"], closed["seconds"]);
+    assert_eq!(cluster(&["--closed-loop", "--requests", "50"])["trace"]["requests"], 50);
+    for bad in [&["sim"][..], &["sim", text(&file), "--preset", "codex"], &["sim", text(&file), "--live", "4"]] {
+        assert_eq!(code(&tidepool(bad)), 2, "{bad:?}");
+    }
+}
+
+#[test]
+fn every_report_can_be_a_page_that_fetches_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let (trace, page) = (rounds(&dir), dir.path().join("page.html"));
+    let commands: [(&[&str], usize, &[&str]); 4] = [
+        (&["trace", "stat"], 5, &["hit ceiling", "90.00 %", "reuse distance blocks"]),
+        (&["plan"], 4, &["The knee is at 12.5 GiB", "By disk behind 12.5 GiB of memory", "GPU time saved"]),
+        (&["sim", "--capacity-blocks", "199"], 1, &["85.50 %", "199 blocks"]),
+        (
+            &["sim", "--engines", "4", "--local", "1GiB", "--nic-rate", "100MiB"],
+            3,
+            &["saturated", "nic_in: the busiest of 4", "How long"],
+        ),
+    ];
+    for (command, plots, words) in commands {
+        let output = tidepool(&[command, &[text(&trace), "--html", text(&page)]].concat());
+        assert_eq!(code(&output), 0, "{command:?}: {}", stderr(&output));
+        let html = std::fs::read_to_string(&page).unwrap();
+        assert_eq!(html.matches("<svg").count(), plots, "{command:?}");
+        assert!(html.matches("<polyline").count() >= plots && html.ends_with("</html>\n"), "{command:?}");
+        assert!(words.iter().all(|word| html.contains(word)), "{command:?}: {html}");
+        let fetched = html.replace("http://www.w3.org/2000/svg", "");
+        assert!(["http", "src=", "href="].iter().all(|word| !fetched.contains(word)), "{command:?}");
+    }
+    let nowhere = tidepool(&["plan", text(&trace), "--html", "/no/such/dir/page.html"]);
+    assert_eq!(code(&nowhere), 1);
+    assert!(stderr(&nowhere).contains("/no/such/dir/page.html"), "{}", stderr(&nowhere));
 }

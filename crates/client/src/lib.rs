@@ -54,6 +54,7 @@ mod lookup;
 mod members;
 mod peers;
 mod put;
+mod recorded;
 mod remove;
 mod upsert;
 mod view;

@@ -7,10 +7,7 @@
 /// If there are no copies.
 #[must_use]
 pub const fn first(reader: u64, block: u64, copies: usize) -> usize {
-    let mut word = reader ^ block;
-    word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    ((word ^ word >> 31) % copies as u64) as usize
+    (tidepool_types::mix(reader ^ block) % copies as u64) as usize
 }
 
 #[cfg(test)]

@@ -1,6 +1,10 @@
 //! Time as the trace has it: faster than ours by the pace.
 
+use crate::progress::Progress;
 use std::time::{Duration, Instant};
+
+/// How often who waits looks whether the run is to end.
+pub(crate) const STEP: Duration = Duration::from_millis(100);
 
 /// Counts from when it was made.
 #[derive(Debug, Clone, Copy)]
@@ -24,9 +28,16 @@ impl Clock {
         self.start + at.div_f64(self.pace)
     }
 
-    /// Takes `span` of the trace's time.
-    pub(crate) fn take(&self, span: Duration) {
-        std::thread::sleep(span.div_f64(self.pace));
+    /// Takes `span` of the trace's time; none if the run ended meanwhile.
+    pub(crate) fn take(&self, span: Duration, progress: &Progress) -> Option<()> {
+        let until = Instant::now() + span.div_f64(self.pace);
+        while progress.ending().is_none() {
+            match until.saturating_duration_since(Instant::now()) {
+                Duration::ZERO => return Some(()),
+                left => std::thread::sleep(left.min(STEP)),
+            }
+        }
+        None
     }
 
     /// By how much the trace's time has passed faster than ours in `real` time.

@@ -1,10 +1,11 @@
 //! One emulated engine.
 
 use crate::clock::Clock;
-use crate::content::{fill, is_right};
+use crate::content::Content;
 use crate::progress::Progress;
 use crate::settings::Settings;
 use parking_lot::{FairMutex, Mutex};
+use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use tidepool_client::{Client, GetInto, PutError, PutItem, PutOptions};
@@ -40,27 +41,38 @@ impl<'a> Engine<'a> {
         Self { settings, clock, progress, client, local, gpu, running, refused_since }
     }
 
-    /// Serves a request that arrived at `arrived`. Bytes count with the time that they really took, however fast the trace's time
-    /// passes meanwhile.
-    pub(crate) fn serve(&self, request: &Request, arrived: Duration) -> Answer {
+    /// Saves blocks of a request that this engine has decoded as the answer before; says how much of the trace's time passed.
+    /// An engine would have done so while it decoded.
+    pub(crate) fn save_decoded(&self, request: &Request, made: Range<usize>) -> Duration {
+        let started = self.clock.now();
+        self.local.lock().add(request, made.clone(), started);
+        if let Some(client) = &self.client {
+            self.store(client, &request.blocks[made]);
+        }
+        self.clock.now().saturating_sub(started)
+    }
+
+    /// Serves a request that arrived at `arrived`; `surplus` of the trace's time does not count. Bytes count with the time that they
+    /// really took, however fast the trace's time passes meanwhile. None if the run ended before the answer did.
+    pub(crate) fn serve(&self, request: &Request, arrived: Duration, mut surplus: Duration) -> Option<Answer> {
         let cluster = &self.settings.cluster;
-        let mut surplus = Duration::ZERO;
         let Blocks(local) = self.local.lock().run(&request.blocks);
         let loaded = self.move_bytes(&mut surplus, |client| self.load(client, &request.blocks[local as usize..]));
         let hits = Blocks(local + loaded.unwrap_or(0));
         let prefill = cluster.prefill_seconds(request, hits);
         let others = self.running.fetch_add(1, Ordering::AcqRel);
         let computing = self.gpu.lock();
-        self.clock.take(Duration::from_secs_f64(prefill));
+        self.clock.take(Duration::from_secs_f64(prefill), self.progress)?;
         drop(computing);
         let first_token = self.clock.now().saturating_sub(surplus);
         self.local.lock().take_in(request, self.clock.now());
         self.move_bytes(&mut surplus, |client| self.store(client, &request.blocks[hits.0 as usize..]));
         let token = cluster.speed.token_seconds(others);
-        self.clock.take(Duration::from_secs_f64(token * f64::from(request.output_tokens.saturating_sub(1))));
+        let decoding = token * f64::from(request.output_tokens.saturating_sub(1));
+        self.clock.take(Duration::from_secs_f64(decoding), self.progress)?;
         self.running.fetch_sub(1, Ordering::AcqRel);
         let done = self.clock.now().saturating_sub(surplus);
-        Answer { hits, local: Blocks(local), prefill, arrived, first_token, token, done }
+        Some(Answer { hits, local: Blocks(local), prefill, arrived, first_token, token, done })
     }
 
     /// Has the pool move bytes, if there is one, and adds to `surplus` what the trace's clock made too much of it.
@@ -93,7 +105,7 @@ impl<'a> Engine<'a> {
             let mut items: Vec<_> = names.iter().zip(places).map(|(name, place)| GetInto::new(name, place)).collect();
             let answers = client.get_batch_into(&mut items);
             let got = answers.iter().take_while(|answer| matches!(answer, Ok(Some(read)) if *read == len)).count();
-            let right = |(block, bytes): &(&BlockHash, &[u8])| is_right(**block, bytes);
+            let right = |(block, bytes): &(&BlockHash, &[u8])| Content::of(block.0).matches(bytes);
             let wrong = blocks.iter().zip(memory.chunks(len)).take(got).filter(|read| !right(read)).count();
             Progress::add(&self.progress.wrong_blocks, wrong);
             loaded += blocks.iter().zip(memory.chunks(len)).take(got).take_while(right).count();
@@ -111,7 +123,7 @@ impl<'a> Engine<'a> {
         let mut memory = vec![0; len * self.step().min(blocks.len())];
         for blocks in blocks.chunks(self.step()) {
             let names: Vec<String> = blocks.iter().map(|block| self.name(block)).collect();
-            blocks.iter().zip(memory.chunks_mut(len)).for_each(|(block, bytes)| fill(*block, bytes));
+            blocks.iter().zip(memory.chunks_mut(len)).for_each(|(block, bytes)| Content::of(block.0).fill(bytes));
             let items: Vec<_> =
                 names.iter().zip(memory.chunks(len)).map(|(name, bytes)| PutItem::new(name, bytes)).collect();
             let stored = client.put_batch(&items, &PutOptions::default());
@@ -131,7 +143,7 @@ impl<'a> Engine<'a> {
         if stored.iter().any(|stored| !stored.as_ref().is_err_and(is_gone)) {
             *since = None;
         } else if since.get_or_insert_with(Instant::now).elapsed() >= GONE_AFTER {
-            self.progress.stop();
+            self.progress.pool_is_gone();
         }
     }
 }

@@ -16,6 +16,7 @@ mod progress;
 mod run;
 mod settings;
 
-pub use progress::Progress;
+pub use content::Content;
+pub use progress::{Partial, Progress};
 pub use run::{Replay, run};
 pub use settings::{InvalidSettings, Settings};

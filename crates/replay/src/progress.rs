@@ -1,5 +1,6 @@
 //! What has been seen so far, by all engines.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Counts while a replay runs. Everything about the pool that is not as it should be.
@@ -18,17 +19,35 @@ pub struct Progress {
     /// Blocks that were held already when they were put.
     pub held_blocks: AtomicU64,
     /// Whether the run is to end early.
-    pub(crate) stop: AtomicBool,
+    stop: Arc<AtomicBool>,
+    /// Whether the pool is gone, which ends it too.
+    gone: AtomicBool,
+}
+
+/// Why a run ended before all requests were answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Partial {
+    /// Somebody wanted it.
+    Stopped,
+    /// The pool took nothing any more.
+    PoolGone,
 }
 
 impl Progress {
-    /// Ends the run: what was answered until then counts.
-    pub fn stop(&self) {
-        self.stop.store(true, Ordering::Release);
+    /// Counts of a run that ends when `stop` is set, as a signal handler may do: what was answered until then counts.
+    #[must_use]
+    pub fn until(stop: Arc<AtomicBool>) -> Self {
+        Self { stop, ..Self::default() }
     }
 
-    pub(crate) fn is_stopping(&self) -> bool {
-        self.stop.load(Ordering::Acquire)
+    pub(crate) fn pool_is_gone(&self) {
+        self.gone.store(true, Ordering::Release);
+    }
+
+    /// Why the run is to end early, if it is.
+    pub(crate) fn ending(&self) -> Option<Partial> {
+        let is = |flag: &AtomicBool| flag.load(Ordering::Acquire);
+        if is(&self.gone) { Some(Partial::PoolGone) } else { is(&self.stop).then_some(Partial::Stopped) }
     }
 
     pub(crate) fn add(counter: &AtomicU64, count: usize) {

@@ -1,21 +1,19 @@
 //! The run itself: requests go to engines at their times, and answers back to their source.
 
-use crate::clock::Clock;
+use crate::clock::{Clock, STEP};
 use crate::engine::Engine;
-use crate::progress::Progress;
+use crate::progress::{Partial, Progress};
 use crate::settings::Settings;
 use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 use tidepool_client::Client;
-use tidepool_sim::cluster::{Report, Router};
+use tidepool_sim::cluster::{Decoded, Report, Router};
 use tidepool_trace::{Millis, Request, Source};
 
 /// Requests that wait for an engine; with more, arrivals wait, and are late.
 const QUEUE: usize = 1 << 16;
-/// How often the run looks whether it is to end.
-const STEP: Duration = Duration::from_millis(100);
 
 /// What a replay has found.
 #[derive(Debug)]
@@ -24,8 +22,8 @@ pub struct Replay {
     pub report: Report,
     /// By how much requests were sent to their engine later than the trace says, at most.
     pub latest: Duration,
-    /// Whether it ended before all requests were answered.
-    pub is_partial: bool,
+    /// Why it ended before all requests were answered, if it did.
+    pub partial: Option<Partial>,
 }
 
 /// A request that has arrived.
@@ -39,6 +37,8 @@ struct Shared<S> {
     // Short sections, but for what the source does.
     state: Mutex<State<S>>,
     changed: Condvar,
+    // Short sections.
+    decoded: Mutex<Decoded>,
 }
 
 struct State<S> {
@@ -61,15 +61,15 @@ pub fn run<S: Source + Send>(
     let clock = Clock::new(settings.pace);
     let engines: Vec<_> = clients.into_iter().map(|client| Engine::new(settings, clock, progress, client)).collect();
     let state = State { source, report: Report::default(), under_way: 0 };
-    let shared = Shared { state: Mutex::new(state), changed: Condvar::new() };
+    let shared = Shared { state: Mutex::new(state), changed: Condvar::new(), decoded: Mutex::default() };
     let latest = std::thread::scope(|scope| {
         let mut queues = Vec::new();
-        for engine in &engines {
+        for number in 0..engines.len() {
             let (queue, arrivals) = sync_channel(QUEUE);
             let arrivals = std::sync::Arc::new(Mutex::new(arrivals));
             for _ in 0..settings.cluster.batch {
-                let (arrivals, shared) = (std::sync::Arc::clone(&arrivals), &shared);
-                scope.spawn(move || work(engine, &arrivals, shared, clock, settings, progress));
+                let (arrivals, shared, engines) = (std::sync::Arc::clone(&arrivals), &shared, &engines[..]);
+                scope.spawn(move || work((engines, number), &arrivals, shared, clock, settings, progress));
             }
             queues.push(queue);
         }
@@ -79,8 +79,8 @@ pub fn run<S: Source + Send>(
     });
     let State { mut source, mut report, under_way } = shared.state.into_inner();
     report.seconds = clock.now().as_secs_f64();
-    let is_partial = under_way > 0 || (progress.is_stopping() && source.due().is_some());
-    Ok(Replay { report, latest, is_partial })
+    let partial = progress.ending().filter(|_| under_way > 0 || source.due().is_some());
+    Ok(Replay { report, latest, partial })
 }
 
 /// Sends requests to their engines until there are no more; how late the latest one was.
@@ -95,7 +95,7 @@ fn dispatch<S: Source>(
     let mut router = Router::new(cluster.routing, cluster.engines, cluster.seed);
     let mut latest = Duration::ZERO;
     let mut state = shared.state.lock();
-    while !progress.is_stopping() {
+    while progress.ending().is_none() {
         let until = match state.source.due() {
             Some(due) if clock.now() >= Duration::from_millis(due.0) => {
                 let Some(request) = state.source.next() else { break };
@@ -120,7 +120,7 @@ fn dispatch<S: Source>(
 
 /// Serves requests of one engine until there are no more.
 fn work<S: Source>(
-    engine: &Engine<'_>,
+    (engines, number): (&[Engine<'_>], usize),
     arrivals: &Mutex<Receiver<Arrival>>,
     shared: &Shared<S>,
     clock: Clock,
@@ -130,10 +130,13 @@ fn work<S: Source>(
     loop {
         let arrival = arrivals.lock().recv();
         let Ok(Arrival { request, at }) = arrival else { return };
-        if progress.is_stopping() {
+        if progress.ending().is_some() {
             continue;
         }
-        let answer = engine.serve(&request, at);
+        let made = shared.decoded.lock().before(&request);
+        let surplus = made.map(|(engine, made)| engines[engine as usize].save_decoded(&request, made));
+        let Some(answer) = engines[number].serve(&request, at, surplus.unwrap_or_default()) else { continue };
+        shared.decoded.lock().answered(&request, number as u32, settings.cluster.block_tokens);
         let mut state = shared.state.lock();
         state.under_way -= 1;
         state.report.note(&settings.cluster, &request, &answer);

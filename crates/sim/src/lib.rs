@@ -23,6 +23,7 @@ mod clairvoyant;
 pub mod cluster;
 mod curve;
 mod hash;
+mod over_time;
 pub mod plan;
 mod pool;
 mod prefill;
@@ -33,6 +34,7 @@ mod tally;
 
 pub use clairvoyant::{Clairvoyant, Future, Ties};
 pub use curve::{Curve, CurveBuilder};
+pub use over_time::OverTime;
 pub use pool::Pool;
 pub use prefill::Prefill;
 pub use quantiles::Quantiles;

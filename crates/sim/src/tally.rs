@@ -34,3 +34,15 @@ impl Tally {
         if self.blocks == 0 { 0.0 } else { self.hit_blocks as f64 / self.blocks as f64 }
     }
 }
+
+impl std::iter::Sum for Tally {
+    fn sum<I: Iterator<Item = Self>>(tallies: I) -> Self {
+        tallies.fold(Self::default(), |sum, next| Self {
+            requests: sum.requests + next.requests,
+            blocks: sum.blocks + next.blocks,
+            hit_blocks: sum.hit_blocks + next.hit_blocks,
+            input_tokens: sum.input_tokens + next.input_tokens,
+            hit_tokens: sum.hit_tokens + next.hit_tokens,
+        })
+    }
+}

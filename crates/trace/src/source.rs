@@ -14,3 +14,17 @@ pub trait Source {
     /// A session's request was answered.
     fn answered(&mut self, session: SessionId, at: Millis);
 }
+
+impl<S: Source + ?Sized> Source for Box<S> {
+    fn due(&mut self) -> Option<Millis> {
+        (**self).due()
+    }
+
+    fn next(&mut self) -> Option<Request> {
+        (**self).next()
+    }
+
+    fn answered(&mut self, session: SessionId, at: Millis) {
+        (**self).answered(session, at);
+    }
+}

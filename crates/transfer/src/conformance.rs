@@ -7,7 +7,7 @@ use crate::ops::{Completion, Destination, Done, Failure, Op, ReadOp, Region, Reg
 use crate::testing::{block_bytes, block_id};
 use crate::transport::{Health, Transport};
 use std::time::Duration;
-use tidepool_types::{CHUNK_LEN, Deadline};
+use tidepool_types::{CHUNK_LEN, Deadline, Random};
 use tidepool_wire::checksum::BlockChecksum;
 
 /// Sizes around every boundary that matters, and one that is read in slices.
@@ -116,9 +116,10 @@ fn ranges_bring_just_the_range(peer: &dyn Peer) {
 /// Random scattered destinations in one large buffer of canaries; every byte outside them must stay.
 fn bytes_land_only_where_asked(peer: &dyn Peer, seed: u64) {
     let mut transport = peer.transport();
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
+    let mut below = |bound: usize| random.below(bound as u64) as usize;
     for round in 0..12 {
-        let blocks: Vec<usize> = (0..12).map(|_| random.below([60, 5_000, 300_000, 5 << 20][round % 4]) + 1).collect();
+        let blocks: Vec<usize> = (0..12).map(|_| below([60, 5_000, 300_000, 5 << 20][round % 4]) + 1).collect();
         let mut buffer = vec![0xa5; blocks.iter().sum::<usize>() * 2 + (1 << 20)];
         let mut expected = buffer.clone();
         let (mut at, mut ops) = (0, Vec::new());
@@ -127,8 +128,8 @@ fn bytes_land_only_where_asked(peer: &dyn Peer, seed: u64) {
             peer.node().put(block_id(number + 500), bytes.clone());
             let (mut left, mut regions) = (&bytes[..], Vec::new());
             while !left.is_empty() {
-                at += random.below(40);
-                let piece = left.len().min(random.below(len / 3 + 2) + 1);
+                at += below(40);
+                let piece = left.len().min(below(len / 3 + 2) + 1);
                 expected[at..at + piece].copy_from_slice(&left[..piece]);
                 regions.push(Region::of_mut(&mut buffer[at..at + piece]));
                 (left, at) = (&left[piece..], at + piece);
@@ -230,18 +231,5 @@ fn many_small_blocks_come_in_one_batch(peer: &dyn Peer) {
             0 => assert!(matches!(completion.outcome, Err(Failure::Miss)), "{completion:?}"),
             _ => assert!(allocated(completion) == block_bytes(number, 100 + number as usize), "block {number}"),
         }
-    }
-}
-
-/// SplitMix64: a seed means the same layouts everywhere.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut word = self.0;
-        word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((word ^ word >> 31) % bound as u64) as usize
     }
 }

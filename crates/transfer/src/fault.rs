@@ -8,7 +8,7 @@ use crate::ops::{Completion, Done, Failure, Op, Refused};
 use crate::transport::{Health, Transport};
 use std::collections::HashMap;
 use std::time::Duration;
-use tidepool_types::Deadline;
+use tidepool_types::{Deadline, Random};
 
 /// What goes wrong and how often. The rates are out of a thousand operations; one operation suffers at most one fault.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -41,7 +41,7 @@ enum Fault {
 pub struct Faulty<T> {
     inner: T,
     plan: FaultPlan,
-    random: u64,
+    random: Random,
     submitted: u64,
     /// Faults of operations under way.
     struck: HashMap<u64, Fault>,
@@ -52,7 +52,7 @@ pub struct Faulty<T> {
 impl<T: Transport> Faulty<T> {
     /// Puts `inner` under `plan`.
     pub fn new(inner: T, plan: FaultPlan) -> Self {
-        Self { random: plan.seed, inner, plan, submitted: 0, struck: HashMap::new(), held: Vec::new() }
+        Self { random: Random::new(plan.seed), inner, plan, submitted: 0, struck: HashMap::new(), held: Vec::new() }
     }
 
     /// The transport itself.
@@ -66,11 +66,7 @@ impl<T: Transport> Faulty<T> {
 
     /// A number below a thousand: SplitMix64, so that a seed means the same run everywhere.
     fn draw(&mut self) -> u32 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut word = self.random;
-        word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((word ^ word >> 31) % 1000) as u32
+        (self.random.next() % 1000) as u32
     }
 
     /// Submits one operation, or fails it instead.

@@ -18,6 +18,7 @@ mod id;
 mod key;
 mod metric;
 mod names;
+mod random;
 mod session;
 mod units;
 
@@ -26,6 +27,7 @@ pub use id::{BlockId, TenantSecret};
 pub use key::{InvalidInput, Key, check_block_len, check_range};
 pub use metric::{Latency, Metric, Value};
 pub use names::{ClientId, CopyName, Epoch, Generation, NodeName, Tier, Version};
+pub use random::{Random, mix};
 pub use session::{Millis, Origin, SessionId, ToolId};
 pub use units::{ByteSize, Span, UnitError};
 

@@ -26,7 +26,7 @@ use crc_fast::{CrcAlgorithm, Digest};
 use smallvec::SmallVec;
 use std::iter::FusedIterator;
 use thiserror::Error;
-use tidepool_types::{BlockId, CHUNK_LEN, chunk_count};
+use tidepool_types::{BlockId, CHUNK_LEN, chunk_count, mix};
 
 /// The checksums of a range. Those of a small block need no memory of their own: a batch of 512 blocks of 4 KiB made a
 /// thousand allocations on either side without this.
@@ -275,11 +275,4 @@ impl RunningRange {
         }
         self.current = self.pieces.next().map(|piece| (self.block.start(&piece), piece.len as usize));
     }
-}
-
-/// The finaliser of SplitMix64: one to one, and every input bit reaches every output bit.
-fn mix(mut word: u64) -> u64 {
-    word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    word ^ word >> 31
 }

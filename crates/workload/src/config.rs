@@ -38,13 +38,15 @@ pub struct Agents {
     pub retries: Retries,
 }
 
-/// How sessions arrive: at random and independently (Poisson), whatever becomes of those before them.
+/// How sessions arrive: at random and independently (Poisson).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Arrivals {
-    /// So many in a second.
+    /// So many in a second, whatever becomes of those before them.
     PerSecond(f64),
     /// As many as keep so many alive on average, with answers that take their nominal time.
     Live(f64),
+    /// So many at once: they begin over the time that a session takes, and whenever one ends the next one comes.
+    Fixed(u32),
 }
 
 /// The nominal time of an answer.

@@ -9,12 +9,9 @@ use tidepool_trace::BlockHash;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Text(pub(crate) u64);
 
-/// Scatters the bits of a number and what came before it (the finaliser of MurmurHash3, as in SplitMix64).
-pub(crate) fn mix(before: u64, value: u64) -> u64 {
-    let mut x = before.rotate_left(25) ^ value.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
+/// Scatters the bits of a number and what came before it.
+pub(crate) const fn mix(before: u64, value: u64) -> u64 {
+    tidepool_types::mix(before.rotate_left(25) ^ value.wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 
 /// Pieces of text in order, cut into blocks.

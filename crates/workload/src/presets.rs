@@ -62,7 +62,7 @@ impl Agents {
         }
         Self {
             sessions: None,
-            arrivals: Arrivals::Live(f64::from(live)),
+            arrivals: Arrivals::Fixed(live),
             system: Shared { kinds: 1, tokens: 20_000 },
             skills: Skills { kinds: 1, tokens: 0, each: 0 },
             task: Spread::fixed(10_000.0),

@@ -29,6 +29,11 @@ impl Agents {
 }
 
 impl Requests {
+    /// The sessions behind them, for who answers himself.
+    pub const fn sessions(&mut self) -> &mut Sessions {
+        &mut self.0
+    }
+
     /// When the answer to a request ends, nominally.
     #[must_use]
     pub fn answered(&self, request: &Request) -> Millis {

@@ -31,9 +31,11 @@ pub struct Sessions {
     library: Library,
     arrivals: Rng,
     rate: f64,
-    /// When the next session arrives, in seconds; none when all have.
+    /// When the next session arrives by itself, in seconds; none when none does any more.
     arrival: Option<f64>,
     arrived: u64,
+    /// Of these, sessions that came because others had ended.
+    followed: u64,
     due: BinaryHeap<Reverse<(Millis, SessionId)>>,
     live: HashMap<SessionId, Session>,
 }
@@ -48,6 +50,7 @@ impl Agents {
         let rate = match self.arrivals {
             Arrivals::PerSecond(rate) => rate,
             Arrivals::Live(sessions) => sessions / self.session_seconds(),
+            Arrivals::Fixed(sessions) => f64::from(sessions) / self.session_seconds(),
         };
         let mut sessions = Sessions {
             library: Library::new(&self),
@@ -55,6 +58,7 @@ impl Agents {
             rate,
             arrival: Some(0.0),
             arrived: 0,
+            followed: 0,
             due: BinaryHeap::new(),
             live: HashMap::new(),
             agents: self,
@@ -126,16 +130,35 @@ impl Sessions {
     }
 
     fn arrive(&mut self, at: Millis) {
-        let id = SessionId(self.arrived);
-        self.arrived += 1;
-        self.start(id, None, at);
+        self.begin(at);
         self.next_arrival();
     }
 
+    fn begin(&mut self, at: Millis) {
+        let id = SessionId(self.arrived);
+        self.arrived += 1;
+        self.start(id, None, at);
+    }
+
     fn next_arrival(&mut self) {
-        let more = self.agents.sessions.is_none_or(|sessions| self.arrived < sessions);
+        let enough =
+            matches!(self.agents.arrivals, Arrivals::Fixed(most) if self.arrived - self.followed >= most.into());
         let wait = exponential(&mut self.arrivals, self.rate);
-        self.arrival = self.arrival.filter(|_| more).map(|before| before + wait);
+        self.arrival = self.arrival.filter(|_| !enough && self.are_more()).map(|before| before + wait);
+    }
+
+    fn are_more(&self) -> bool {
+        self.agents.sessions.is_none_or(|sessions| self.arrived < sessions)
+    }
+
+    /// A session has ended: where their number is fixed, the next one comes.
+    fn follow(&mut self, at: Millis) {
+        if matches!(self.agents.arrivals, Arrivals::Fixed(_)) && self.are_more() {
+            self.followed += 1;
+            self.begin(at);
+            // It may have been the last one.
+            self.arrival = self.arrival.filter(|_| self.are_more());
+        }
     }
 
     fn start(&mut self, id: SessionId, parent: Option<SessionId>, at: Millis) {
@@ -145,6 +168,9 @@ impl Sessions {
 
     fn end(&mut self, id: SessionId, at: Millis) {
         let parent = self.live.remove(&id).and_then(|session| session.parent);
+        if parent.is_none() {
+            self.follow(at);
+        }
         let waiting = parent.and_then(|parent| self.live.get_mut(&parent));
         if let (Some(waiting), Some(sub)) = (waiting, &self.agents.sub_agents)
             && let Some(due) = waiting.reported(&self.agents, sub.report, at)

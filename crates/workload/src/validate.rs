@@ -47,6 +47,7 @@ impl Agents {
         match self.arrivals {
             Arrivals::PerSecond(rate) => within("arrivals.per_second", rate, 1e-6, MANY)?,
             Arrivals::Live(sessions) => within("arrivals.live", sessions, 0.1, 1e7)?,
+            Arrivals::Fixed(sessions) => within("arrivals.fixed", f64::from(sessions), 1.0, 1e7)?,
         }
         within("service.first_token", self.service.first_token, 0.0, MANY)?;
         within("service.tokens_per_second", self.service.tokens_per_second, 1e-3, 1e9)?;

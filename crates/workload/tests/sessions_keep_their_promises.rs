@@ -126,6 +126,24 @@ fn so_many_sessions_are_alive_as_were_asked_for() {
 }
 
 #[test]
+fn a_fixed_number_of_sessions_is_alive_until_the_last_ones_have_begun() {
+    println!("seed {SEED}");
+    let agents = Agents { seed: SEED, sessions: Some(60), arrivals: Arrivals::Fixed(12), ..Agents::codex() };
+    let mut sessions = agents.sessions().expect("the settings are valid");
+    let (mut begun, mut reached) = (HashSet::new(), false);
+    while let Some(request) = sessions.next() {
+        let session = request.origin.expect("generated requests have one").session;
+        begun.insert(session);
+        sessions.answered(session, Millis(request.at.0 + 2000));
+        reached |= sessions.live() == 12;
+        assert!(sessions.live() <= 12, "{}", sessions.live());
+        assert!(!reached || begun.len() >= 48 || sessions.live() == 12, "{} of {}", sessions.live(), begun.len());
+    }
+    assert!(reached);
+    assert_eq!((begun.len(), sessions.live()), (60, 0));
+}
+
+#[test]
 fn a_setting_out_of_its_range_is_named_with_the_range() {
     let error = |agents: Agents| agents.requests().expect_err("it is out of range").to_string();
     let slow = |pause| Tool { name: "read", weight: 1.0, pause, result: Spread::fixed(10.0) };

@@ -41,6 +41,8 @@ pub(super) struct ClientArgs {
 /// A connection, and the log that goes with it.
 pub(super) struct Session {
     pub(super) client: Client,
+    /// How it is configured, for who needs more clients like it.
+    pub(super) settings: tidepool_client::ClientConfig,
     /// Where the client looks for the pool, for messages.
     pub(super) place: String,
     /// When the command is over: finding the pool counts.
@@ -116,13 +118,8 @@ impl ClientArgs {
         let logs = wants_log.then(|| Logs::start(&config.log)).transpose()?;
         let place = format!("catalogs {}, nodes in {}", config.client.catalogs, config.client.dir);
         let deadline = Deadline::after(config.client.deadline.0);
-        Ok(Session { client: Client::connect(settings(&config.client))?, place, deadline, _logs: logs })
-    }
-
-    /// How a client that the command makes itself is to be.
-    pub(super) fn settings(&self) -> Result<tidepool_client::ClientConfig, Box<dyn Error>> {
-        let flags = Layer { client: self.client.clone(), ..Layer::default() };
-        Ok(settings(&config::load(self.config.as_deref(), flags)?.client))
+        let settings = settings(&config.client);
+        Ok(Session { client: Client::connect(settings.clone())?, settings, place, deadline, _logs: logs })
     }
 
     /// The key that `argument` means.

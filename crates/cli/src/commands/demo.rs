@@ -2,17 +2,20 @@
 //! own caches, and with a pool that runs for as long as the demo.
 
 use super::client::Outcome;
-use super::replay::curve;
-use crate::page::{Line, Page, Plot};
+use super::html::{HtmlArgs, times};
+use super::replay::stop_flag;
+use crate::page::Page;
 use crate::{Status, output, progress};
 use clap::Args;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 use std::{error::Error, path::PathBuf};
 use tidepool_catalog::{CatalogConfig, Server};
 use tidepool_client::ClientConfig;
 use tidepool_node::{Node, NodeConfig};
-use tidepool_replay::{Progress, Settings};
+use tidepool_replay::{Partial, Progress, Settings};
 use tidepool_sim::Blocks;
 use tidepool_sim::cluster::{Cluster, Report};
 use tidepool_types::ByteSize;
@@ -40,9 +43,8 @@ pub struct DemoArgs {
     /// Where files in memory go
     #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
     dir: PathBuf,
-    /// Also write what was found as a page for a browser
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
+    #[command(flatten)]
+    html: HtmlArgs,
 }
 
 /// One way to serve the same sessions.
@@ -53,21 +55,29 @@ struct Arm {
 
 /// Runs the command.
 pub(super) fn run(args: &DemoArgs) -> Outcome {
-    let pool = Pool::start(args)?;
+    let (stop, pool) = (stop_flag()?, Pool::start(args)?);
     output::text(&format!(
         "{} sessions of coding agents on {ENGINES} emulated engines, {} times as fast as in reality\n",
         args.sessions, args.pace
     ))?;
-    let arms = [
-        ("no cache at all", Blocks(0), None),
-        ("engines' own caches", LOCAL, None),
-        ("with the pool", LOCAL, Some(pool.client())),
-    ];
-    let arms = arms.into_iter().map(|(name, local, pool)| play(args, name, local, pool));
-    let arms = arms.collect::<Result<Vec<Arm>, _>>()?;
-    output::text(&summary(&arms))?;
-    if let Some(path) = &args.html {
-        page(args, &arms).write(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    output::text(&row(HEAD.map(str::to_owned)))?;
+    // The first two only wait for emulated GPUs, so that one does not mind the other. What moves bytes has the machine for itself.
+    let [none, own] = progress::waiting("without the pool", || {
+        let arms = [("no cache at all", Blocks(0)), ("engines' own caches", LOCAL)];
+        thread::scope(|scope| {
+            let stop = &stop;
+            let playing = arms.map(|(name, local)| scope.spawn(move || play(args, (name, local), None, stop)));
+            playing.map(|arm| arm.join().unwrap_or_else(|_| Err("a thread of the demo panicked".to_owned())))
+        })
+    });
+    let mut arms = Vec::new();
+    for arm in [none, own] {
+        arms.push(show(arm?)?);
+    }
+    let with = progress::waiting("with the pool", || play(args, ("with the pool", LOCAL), Some(pool.client()), &stop));
+    arms.push(show(with?)?);
+    args.html.write(|| page(args, &arms))?;
+    if let Some(path) = &args.html.html {
         output::text(&format!("page: {}\n", path.display()))?;
     }
     Ok(Status::SUCCESS)
@@ -109,12 +119,18 @@ impl Pool {
     }
 }
 
+/// Prints the row of an arm that is over.
+fn show(arm: Arm) -> std::io::Result<Arm> {
+    output::text(&row(cells(&arm)))?;
+    Ok(arm)
+}
+
 fn play(
     args: &DemoArgs,
-    name: &'static str,
-    local_blocks: Blocks,
+    (name, local_blocks): (&'static str, Blocks),
     pool: Option<ClientConfig>,
-) -> Result<Arm, Box<dyn Error>> {
+    stop: &Arc<AtomicBool>,
+) -> Result<Arm, String> {
     let live = (args.sessions as f64 / 2.0).max(1.0);
     let agents = Agents { sessions: Some(args.sessions), arrivals: Arrivals::Live(live), ..Agents::codex() };
     let block_bytes = TOKEN_BYTES * u64::from(agents.block_tokens);
@@ -128,13 +144,14 @@ fn play(
         ..Cluster::default()
     };
     let settings = Settings { cluster, pool, pace: args.pace, name: "demo".to_owned() };
-    let (sessions, progress) = (agents.sessions()?, Progress::default());
-    let played = progress::waiting(name, || tidepool_replay::run(&settings, sessions, &progress));
-    let played = played.map_err(|error| error.to_string())?;
-    match progress.wrong_blocks.load(Ordering::Relaxed) {
-        0 if !played.is_partial => Ok(Arm { name, report: played.report }),
-        0 => Err("the pool took nothing any more".into()),
-        wrong => Err(format!("{wrong} blocks came with wrong bytes").into()),
+    let (sessions, progress) =
+        (agents.sessions().map_err(|error| error.to_string())?, Progress::until(Arc::clone(stop)));
+    let played = tidepool_replay::run(&settings, sessions, &progress).map_err(|error| error.to_string())?;
+    match (progress.wrong_blocks.load(Ordering::Relaxed), played.partial) {
+        (0, None) => Ok(Arm { name, report: played.report }),
+        (0, Some(Partial::Stopped)) => Err("stopped".to_owned()),
+        (0, Some(Partial::PoolGone)) => Err("the pool took nothing any more".to_owned()),
+        (wrong, _) => Err(format!("{wrong} blocks came with wrong bytes")),
     }
 }
 
@@ -154,21 +171,15 @@ fn cells(arm: &Arm) -> [String; 6] {
 
 const HEAD: [&str; 6] = ["", "hit rate", "first token", "p99", "end to end", "GPU time"];
 
-fn summary(arms: &[Arm]) -> String {
-    let row = |cells: [String; 6]| {
-        let [name, rest @ ..] = cells;
-        let rest: String = rest.iter().map(|cell| format!("{cell:>12}")).collect();
-        format!("{name:<20}{rest}\n")
-    };
-    let rows: String = arms.iter().map(|arm| row(cells(arm))).collect();
-    format!("{}{rows}", row(HEAD.map(str::to_owned)))
+fn row([name, rest @ ..]: [String; 6]) -> String {
+    let rest: String = rest.iter().map(|cell| format!("{cell:>12}")).collect();
+    format!("{name:<20}{rest}\n")
 }
 
 fn page(args: &DemoArgs, arms: &[Arm]) -> Page {
     let rows: Vec<Vec<String>> = arms.iter().map(|arm| cells(arm).to_vec()).collect();
-    let line = |arm: &Arm| -> Vec<(f64, f64)> { curve(&arm.report.first_token) };
-    let lines: Vec<Line<'_>> = arms.iter().map(|arm| Line { name: arm.name, points: line(arm) }).collect();
-    let plot = Plot { title: "Time to first token", x: "% of requests", y: "seconds at most", lines: &lines };
+    let firsts: Vec<_> = arms.iter().map(|arm| (arm.name, &arm.report.first_token)).collect();
+    let plot = times("Time to first token", &firsts);
     let what = format!(
         "{} sessions of coding agents on {ENGINES} emulated engines, round-robin, {} times as fast as in reality. \
          Every byte that came from the pool was checked.",

@@ -9,50 +9,47 @@ use tidepool_types::{ByteSize, Span};
 #[derive(Debug, Args)]
 pub(super) struct EnginesArgs {
     /// Cache that every engine has of its own
-    #[arg(long, value_name = "SIZE", default_value = "64GiB", requires = "engines")]
+    #[arg(long, value_name = "SIZE", default_value = "64GiB")]
     local: ByteSize,
     /// Which engine gets a request: random, round-robin, sticky (by session) or prefix (the longest)
-    #[arg(long, default_value_t = Routing::RoundRobin, requires = "engines")]
+    #[arg(long, default_value_t = Routing::RoundRobin)]
     routing: Routing,
     /// Sessions wait for their answers: a request does not come before the pause after its session's previous answer is over
-    #[arg(long, requires = "engines")]
+    #[arg(long)]
     pub(super) closed_loop: bool,
-    /// Decides what is random
-    #[arg(long, default_value_t = 1, requires = "engines")]
-    seed: u64,
     /// Requests that an engine decodes at a time
-    #[arg(long, value_name = "N", default_value_t = 64, requires = "engines",
+    #[arg(long, value_name = "N", default_value_t = 64,
         value_parser = clap::value_parser!(u32).range(1..))]
     batch: u32,
     /// Tokens of a prompt that an engine computes in a second, attention apart
-    #[arg(long, value_name = "N", default_value_t = 45_000.0, requires = "engines", value_parser = above_zero)]
+    #[arg(long, value_name = "N", default_value_t = 45_000.0, value_parser = above_zero)]
     prefill_rate: f64,
     /// Pairs of tokens whose attention it computes in a second
-    #[arg(long, value_name = "N", default_value_t = 1.18e9, requires = "engines", value_parser = above_zero)]
+    #[arg(long, value_name = "N", default_value_t = 1.18e9, value_parser = above_zero)]
     attention_rate: f64,
     /// Time for a token of an answer that is decoded alone
-    #[arg(long, value_name = "TIME", default_value = "8ms", requires = "engines")]
+    #[arg(long, value_name = "TIME", default_value = "8ms")]
     decode: Span,
     /// What every other answer that is decoded at the same time adds to that
-    #[arg(long, value_name = "TIME", default_value = "100us", requires = "engines")]
+    #[arg(long, value_name = "TIME", default_value = "100us")]
     decode_each: Span,
     /// Time to first token that requests should meet
-    #[arg(long, value_name = "TIME", default_value = "2s", requires = "engines")]
+    #[arg(long, value_name = "TIME", default_value = "2s")]
     first_token_limit: Span,
     /// Time between tokens that they should meet
-    #[arg(long, value_name = "TIME", default_value = "50ms", requires = "engines")]
+    #[arg(long, value_name = "TIME", default_value = "50ms")]
     token_limit: Span,
 }
 
 impl EnginesArgs {
     /// So many engines with blocks of this many tokens and bytes, and no pool yet.
-    pub(super) fn cluster(&self, engines: u32, block_tokens: u32, block_bytes: u64) -> Cluster {
+    pub(super) fn cluster(&self, engines: u32, seed: u64, block_tokens: u32, block_bytes: u64) -> Cluster {
         Cluster {
             engines,
             local_blocks: Blocks(self.local.0 / block_bytes),
             node_blocks: Blocks(0),
             routing: self.routing,
-            seed: self.seed,
+            seed,
             block_tokens,
             block_bytes,
             batch: self.batch,

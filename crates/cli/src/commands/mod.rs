@@ -8,9 +8,12 @@ mod daemon;
 mod demo;
 mod engines;
 mod get;
+mod html;
+mod input;
 mod ls;
 mod node;
 mod plan;
+mod presets;
 mod put;
 mod replay;
 mod reports;
@@ -62,7 +65,11 @@ pub enum Command {
     /// Show how the pool, a node or a block is doing
     Stat(stat::StatArgs),
     /// Simulate a cache, or a cluster of engines with a pool, on a trace
-    Sim(sim::SimArgs),
+    #[command(
+        mut_group("ClusterArgs", |flags| flags.requires("engines")),
+        mut_group("EnginesArgs", |flags| flags.requires("engines"))
+    )]
+    Sim(Box<sim::SimArgs>),
     /// Play a trace against a running pool, with real bytes, from emulated engines
     Replay(Box<replay::ReplayArgs>),
     /// Show in a minute what a pool does for coding agents

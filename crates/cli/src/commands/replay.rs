@@ -2,24 +2,30 @@
 
 use super::client::{ClientArgs, Outcome, PARTIAL};
 use super::engines::{EnginesArgs, above_zero};
+use super::html::HtmlArgs;
+use super::input::InputArgs;
 use super::reports;
-use super::traces::{Read, TraceArgs, positive};
-use crate::page::{Line, Page, Plot};
+use super::traces::{Read, positive};
+use crate::page::Page;
 use crate::{Status, output, progress};
 use clap::Args;
 use serde_json::{Value, json};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::{error::Error, path::PathBuf};
-use tidepool_replay::{Progress, Replay, Settings};
-use tidepool_sim::Quantiles;
-use tidepool_sim::cluster::{ClosedLoop, OpenLoop, Report};
+use signal_hook::{
+    consts::{SIGINT, SIGTERM},
+    flag,
+};
+use std::error::Error;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use tidepool_client::ClientConfig;
+use tidepool_replay::{Partial, Progress, Replay, Settings};
 use tidepool_types::ByteSize;
 
 /// What to play, and on what.
 #[derive(Debug, Args)]
 pub struct ReplayArgs {
     #[command(flatten)]
-    trace: TraceArgs,
+    input: InputArgs,
     /// Engines to emulate
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=256))]
     engines: u32,
@@ -35,9 +41,8 @@ pub struct ReplayArgs {
     /// What the names of this run's blocks begin with; runs of one name share blocks [default: a new one]
     #[arg(long)]
     name: Option<String>,
-    /// Also write what was found as a page for a browser
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
+    #[command(flatten)]
+    html: HtmlArgs,
     #[command(flatten)]
     of_engines: EnginesArgs,
     #[command(flatten)]
@@ -46,37 +51,47 @@ pub struct ReplayArgs {
 
 /// Runs the command.
 pub(super) fn run(args: &ReplayArgs) -> Outcome {
-    let mut trace = args.trace.open()?;
-    let settings = settings(args, trace.block_tokens())?;
-    if !args.no_pool {
-        args.client.connect()?.expect_nodes()?;
-    }
-    let (progress, mut error) = (Progress::default(), None);
-    let requests = std::iter::from_fn(|| trace.next()?.map_err(|ended| error = Some(ended)).ok());
-    let played = progress::waiting("replaying", || match args.of_engines.closed_loop {
-        true => tidepool_replay::run(&settings, ClosedLoop::new(requests), &progress),
-        false => tidepool_replay::run(&settings, OpenLoop::new(requests), &progress),
-    });
+    let mut input = args.input.open()?;
+    let settings = settings(args, input.block_tokens)?;
+    let (progress, closed) = (Progress::until(stop_flag()?), args.of_engines.closed_loop);
+    let played = progress::waiting("replaying", || tidepool_replay::run(&settings, input.source(closed), &progress));
     let played = played.map_err(|error| error.to_string())?;
-    let read = Read::of(&args.trace.path, &trace, error);
-    let counts = Counts::of(&progress);
+    if played.partial.is_none() {
+        input.expect_some()?;
+    }
+    let (read, counts) = (input.read(), Counts::of(&progress));
     match args.client.json {
         true => output::line(&json_of(args, &played, &counts, &read))?,
         false => output::text(&format!("{}{}", reports::text(&played.report), counts.text(&played)))?,
     };
-    if let Some(path) = &args.html {
-        let page = page(args, &played, &counts);
-        page.write(path).map_err(|error| format!("{}: {error}", path.display()))?;
-    }
+    args.html.write(|| page(args, &played, &counts))?;
     status(&played, &counts, read.status())
+}
+
+/// What the first Ctrl-C or SIGTERM sets; the second one ends the process at once.
+pub(super) fn stop_flag() -> std::io::Result<Arc<AtomicBool>> {
+    let stop = Arc::default();
+    for signal in [SIGINT, SIGTERM] {
+        // In this order: the first signal finds the flag unset and sets it.
+        flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&stop))?;
+        flag::register(signal, Arc::clone(&stop))?;
+    }
+    Ok(stop)
 }
 
 fn settings(args: &ReplayArgs, block_tokens: u32) -> Result<Settings, Box<dyn Error>> {
     let block_bytes = args.token_bytes.0.saturating_mul(block_tokens.into());
-    let cluster = args.of_engines.cluster(args.engines, block_tokens, block_bytes);
-    let pool = if args.no_pool { None } else { Some(args.client.settings()?) };
+    let cluster = args.of_engines.cluster(args.engines, args.input.seed, block_tokens, block_bytes);
+    let pool = if args.no_pool { None } else { Some(find_pool(&args.client)?) };
     let name = args.name.clone().unwrap_or_else(|| format!("replay-{}-{}", std::process::id(), now_millis()));
     Ok(Settings { cluster, pool, pace: args.pace, name })
+}
+
+/// How engines connect to the pool, which must be there.
+fn find_pool(args: &ClientArgs) -> Result<ClientConfig, Box<dyn Error>> {
+    let session = args.connect()?;
+    session.expect_nodes()?;
+    Ok(session.settings)
 }
 
 /// Milliseconds that the clock shows: names that differ between runs.
@@ -102,9 +117,10 @@ impl Counts {
     fn text(&self, played: &Replay) -> String {
         let Self { wrong, lost, failed, put } = self;
         let late = played.latest.as_secs_f64();
-        format!(
+        let text = format!(
             "blocks        {put} put, {failed} not taken, {lost} gone before they were read, {wrong} wrong\nlate          {late:.3} s at most\n"
-        )
+        );
+        played.partial.map_or(text.clone(), |partial| format!("{text}PARTIAL       {}\n", why(partial)))
     }
 }
 
@@ -117,47 +133,39 @@ fn json_of(args: &ReplayArgs, played: &Replay, counts: &Counts, read: &Read) -> 
         "failed_puts": failed,
         "put_blocks": put,
         "latest_seconds": played.latest.as_secs_f64(),
-        "partial": played.is_partial,
+        "partial": played.partial.is_some(),
+        "ended_early": played.partial.map(why),
         "pace": args.pace,
     });
     value
+}
+
+/// Why a run ended early, and what that means.
+const fn why(partial: Partial) -> &'static str {
+    match partial {
+        Partial::Stopped => "it was stopped: this is about the requests that were answered before",
+        Partial::PoolGone => "the pool took nothing any more: this is about the requests that were answered before",
+    }
 }
 
 fn status(played: &Replay, counts: &Counts, read: Status) -> Outcome {
     if counts.wrong > 0 {
         return Err(format!("{} blocks came with wrong bytes", counts.wrong).into());
     }
-    if played.is_partial {
-        output::complain("the pool took nothing any more: this is about the requests before");
+    if let Some(partial) = played.partial {
+        output::complain(why(partial));
         return Ok(Status(PARTIAL));
     }
     Ok(read)
 }
 
 fn page(args: &ReplayArgs, played: &Replay, counts: &Counts) -> Page {
-    let Report { first_token, end_to_end, .. } = &played.report;
-    let lines = [
-        Line { name: "first token", points: curve(first_token) },
-        Line { name: "end to end", points: curve(end_to_end) },
-    ];
-    let plot = Plot { title: "How long requests took", x: "% of requests", y: "seconds at most", lines: &lines };
     let engines = format!(
         "{} emulated engines on {}, {} times as fast as in the trace, {} the pool.",
         args.engines,
-        args.trace.path.display(),
+        args.input.name(),
         args.pace,
         if args.no_pool { "without" } else { "with" }
     );
-    let text = format!("{}{}", reports::text(&played.report), counts.text(played));
-    let cells = |line: &str| {
-        Some(line.split_at_checked(14)).flatten().map(|(name, value)| vec![name.trim().to_owned(), value.to_owned()])
-    };
-    let rows: Vec<_> = text.lines().filter_map(cells).collect();
-    Page::new("Tidepool: replay").text(&engines).heading("What was found").table(&["", ""], &rows).plot(&plot)
-}
-
-/// Of every percent of requests, the seconds that they took at most.
-pub(super) fn curve(times: &Quantiles) -> Vec<(f64, f64)> {
-    let at = |part: f64| (100.0 * part, times.at(part) as f64 / 1e6);
-    (0..=100).map(|percent| at(f64::from(percent) / 100.0)).collect()
+    reports::page("Tidepool: replay", &engines, &played.report, &counts.text(played))
 }

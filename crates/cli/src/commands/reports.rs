@@ -1,9 +1,11 @@
 //! What a cluster did, simulated or real, for people and for machines.
 
+use super::html::{rows, times};
 use super::traces::{Read, grouped, rounded};
+use crate::page::{Line, Page, Plot};
 use serde_json::{Map, Value, json};
-use tidepool_sim::Quantiles;
 use tidepool_sim::cluster::{Load, Report};
+use tidepool_sim::{OverTime, Quantiles};
 
 /// Of a part of all hits, the hit rate.
 fn rate(report: &Report, blocks: u64) -> f64 {
@@ -49,7 +51,11 @@ pub(super) fn json(report: &Report, read: &Read) -> Value {
         "effective_requests_per_second": report.part_within_limits() * report.requests_per_second(),
         "gpu_seconds_saved": saved(report),
         "gpu_seconds_computed": report.computed_seconds,
-        "saturated": report.saturated().iter().map(|kind| kind.name()).collect::<Vec<_>>(),
+        "saturated": report.saturated().iter().map(|of| {
+            let mut object = load(of);
+            object["resource"] = json!(of.kind.name());
+            object
+        }).collect::<Vec<_>>(),
         "loads": loads,
         "trace": read.describe(),
     })
@@ -57,6 +63,35 @@ pub(super) fn json(report: &Report, read: &Read) -> Value {
 
 /// For people.
 pub(super) fn text(report: &Report) -> String {
+    if report.loads.is_empty() {
+        return summary(report);
+    }
+    let row = |[name, count, mean, most, waited]: [String; 5]| {
+        format!("{name:<10} {count:>6} {mean:>8} {most:>8} {waited:>12}\n")
+    };
+    let rows: String = report.loads.iter().map(|load| row(cells(load))).collect();
+    format!("{}\n{}{rows}", summary(report), row(LOAD.map(str::to_uppercase)))
+}
+
+/// A page. `more` is what else is to be said for people, line by line.
+pub(super) fn page(title: &str, what: &str, report: &Report, more: &str) -> Page {
+    let Report { first_token, end_to_end, over_time, .. } = report;
+    let took = times("How long requests took", &[("first token", first_token), ("end to end", end_to_end)]);
+    let page = Page::new(title)
+        .text(what)
+        .heading("What was found")
+        .table(&["", ""], &rows(&format!("{}{more}", summary(report))))
+        .plot(&took)
+        .plot(&answers(over_time))
+        .plot(&hits(over_time));
+    if report.loads.is_empty() {
+        return page;
+    }
+    let rows: Vec<_> = report.loads.iter().map(|load| cells(load).to_vec()).collect();
+    page.heading("What it went through").table(&LOAD, &rows)
+}
+
+fn summary(report: &Report) -> String {
     let seconds = |times: &Quantiles| {
         let at = |part| times.at(part) as f64 / 1e6;
         format!("{:.3} s median, {:.3} s p99", at(0.5), at(0.99))
@@ -80,28 +115,38 @@ pub(super) fn text(report: &Report) -> String {
         saved(report),
         rounded(report.loaded_bytes),
     );
-    text + &loads(report)
+    if report.loads.is_empty() {
+        return text;
+    }
+    format!("{text}network       {}\nsaturated     {}\n", rounded(report.network_bytes), saturated(report))
 }
 
-/// How busy everything was that was simulated.
-fn loads(report: &Report) -> String {
-    if report.loads.is_empty() {
-        return String::new();
-    }
-    let saturated: Vec<&str> = report.saturated().iter().map(|kind| kind.name()).collect();
-    let saturated = if saturated.is_empty() { "nothing".to_owned() } else { saturated.join(", ") };
-    let mut text = format!(
-        "network       {}\nsaturated     {saturated}\n\n{:<10} {:>6} {:>8} {:>8} {:>12}\n",
-        rounded(report.network_bytes),
-        "LOAD",
-        "COUNT",
-        "MEAN",
-        "MOST",
-        "WAITED",
-    );
-    for load in &report.loads {
-        let (name, mean, most) = (load.kind.name(), 100.0 * load.mean, 100.0 * load.most);
-        text += &format!("{name:<10} {:>6} {mean:>6.1} % {most:>6.1} % {:>10.1} s\n", load.count, load.waited);
-    }
-    text
+/// What held the cluster back, and how busy it was.
+fn saturated(report: &Report) -> String {
+    let named = |Load { kind, count, mean, most, .. }: &Load| {
+        format!("{}: the busiest of {count} {:.1} % of the time, all {:.1} %", kind.name(), 100.0 * most, 100.0 * mean)
+    };
+    let saturated: Vec<String> = report.saturated().iter().map(named).collect();
+    if saturated.is_empty() { "nothing".to_owned() } else { saturated.join("; ") }
+}
+
+const LOAD: [&str; 5] = ["load", "count", "mean", "most", "waited"];
+
+/// How busy something was.
+fn cells(Load { kind, count, mean, most, waited }: &Load) -> [String; 5] {
+    let percent = |part: &f64| format!("{:.1} %", 100.0 * part);
+    [kind.name().to_owned(), count.to_string(), percent(mean), percent(most), format!("{waited:.1} s")]
+}
+
+fn answers(over_time: &OverTime) -> Plot {
+    let width = over_time.width_seconds();
+    let points = over_time.parts().map(|(at, tally)| (at, tally.requests as f64 / width));
+    Plot::new("Answers", "seconds since the first arrival", "a second", vec![Line::new("answers", points)])
+}
+
+/// The hit rate over time.
+pub(super) fn hits(over_time: &OverTime) -> Plot {
+    let some = over_time.parts().filter(|(_, tally)| tally.blocks > 0);
+    let points = some.map(|(at, tally)| (at, 100.0 * tally.hit_rate()));
+    Plot::new("Hit rate", "seconds since the first arrival", "% of blocks", vec![Line::new("hits", points)])
 }

@@ -1,10 +1,10 @@
 //! Reading traces, for the commands that do: how they are named on the command line, and what is said about bad ones.
 
-use crate::{Status, output, progress};
+use crate::{Status, output};
 use clap::Args;
 use serde_json::{Value, json};
 use std::{error::Error, fs, path::Path, path::PathBuf};
-use tidepool_trace::{BLOCK_TOKENS, Format, Options, Reader, Report, Request, TraceError};
+use tidepool_trace::{BLOCK_TOKENS, Format, Options, Reader, Report, TraceError};
 use tidepool_types::ByteSize;
 
 /// How traces are read.
@@ -18,7 +18,7 @@ pub(super) struct ReadArgs {
     strict: bool,
     /// Tokens of a block, where the trace does not say
     #[arg(long, value_name = "N", default_value_t = BLOCK_TOKENS, value_parser = clap::value_parser!(u32).range(1..))]
-    block_tokens: u32,
+    pub(super) block_tokens: u32,
 }
 
 /// A trace whose beginning has been read.
@@ -27,12 +27,8 @@ pub(super) type Opened = Reader<std::io::BufReader<fs::File>>;
 impl ReadArgs {
     pub(super) fn open(&self, path: &Path) -> Result<Opened, Box<dyn Error>> {
         let options = Options { format: self.format, strict: self.strict, block_tokens: self.block_tokens };
-        Reader::open(path, options).map_err(|error| blame(path, error))
+        Reader::open(path, options).map_err(|error| format!("{}: {error}", path.display()).into())
     }
-}
-
-fn blame(path: &Path, error: TraceError) -> Box<dyn Error> {
-    format!("{}: {error}", path.display()).into()
 }
 
 /// What was met in a trace that was read.
@@ -45,21 +41,21 @@ pub(super) struct Read {
 
 impl Read {
     /// Of a trace that was read, up to `error` if there was one; says what was wrong with it.
-    pub(super) fn of(path: &Path, trace: &Opened, error: Option<TraceError>) -> Self {
-        let error = error.map(|error| blame(path, error).to_string());
-        let read = Self { block_tokens: trace.block_tokens(), report: trace.report().clone(), error };
-        read.complain(path);
+    pub(super) fn new(name: &str, block_tokens: u32, report: Report, error: Option<TraceError>) -> Self {
+        let error = error.map(|error| format!("{name}: {error}"));
+        let read = Self { block_tokens, report, error };
+        read.complain(name);
         read
     }
 
-    fn complain(&self, path: &Path) {
+    fn complain(&self, name: &str) {
         let Report { malformed, first_malformed, backwards, .. } = &self.report;
         if let Some(first) = first_malformed.as_ref().filter(|_| self.error.is_none()) {
-            output::complain(&format!("{}: {malformed} malformed lines skipped; the first: {first}", path.display()));
+            output::complain(&format!("{name}: {malformed} malformed lines skipped; the first: {first}"));
         }
         if *backwards > 0 {
             let what = "requests are earlier than those before them, and count as arriving with them";
-            output::complain(&format!("{}: {backwards} {what}", path.display()));
+            output::complain(&format!("{name}: {backwards} {what}"));
         }
         if let Some(error) = &self.error {
             output::complain(&format!("{error}; what follows is about the {} requests before", self.report.requests));
@@ -97,28 +93,6 @@ pub(super) struct TraceArgs {
 impl TraceArgs {
     pub(super) fn open(&self) -> Result<Opened, Box<dyn Error>> {
         self.read.open(&self.path)
-    }
-
-    /// Reads all of a trace; what stops it early is told, and what came before counts.
-    pub(super) fn each(&self, mut trace: Opened, mut use_it: impl FnMut(&Request)) -> Result<Read, Box<dyn Error>> {
-        let bar = progress::bytes("reading", fs::metadata(&self.path).map_or(0, |data| data.len()));
-        let (mut error, mut requests) = (None, 0);
-        while let Some(request) = trace.next() {
-            match request {
-                Ok(request) => use_it(&request),
-                Err(ended) => error = Some(ended),
-            }
-            requests += 1;
-            bar.set_position(trace.bytes());
-        }
-        bar.finish_and_clear();
-        let read = Read::of(&self.path, &trace, error);
-        self.expect_some(requests).map(|()| read)
-    }
-
-    /// There is nothing to say about a trace without requests.
-    pub(super) fn expect_some(&self, requests: u64) -> Result<(), Box<dyn Error>> {
-        if requests > 0 { Ok(()) } else { Err(format!("{}: no requests in this trace", self.path.display()).into()) }
     }
 }
 

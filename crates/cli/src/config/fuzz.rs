@@ -1,7 +1,7 @@
 //! The parser never panics, whatever bytes it gets: random ones, and a valid file with random changes.
 
 use super::{Layer, load, parse};
-use crate::random::Random;
+use tidepool_types::Random;
 
 const CASES: usize = 4_000;
 

@@ -29,6 +29,8 @@ pub fn node_config(config: &NodeConfig, catalogs: Vec<String>) -> tidepool_node:
         dir: config.dir.0.clone(),
         capacity: config.capacity,
         smallest_expected_block: config.smallest_expected_block,
+        eviction: config.eviction.0,
+        admission: config.admission.0,
         data_listen: config.data_listen.to_string(),
         data_advertise: match &config.data_advertise {
             Advertise::Auto => None,

@@ -117,7 +117,7 @@ fn a_request_that_comes_in_pieces_or_is_cut_short_is_answered() {
 fn any_bytes_get_one_well_formed_answer() {
     let seed = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0);
     println!("seed: {seed}");
-    let mut random = crate::random::Random::new(seed);
+    let mut random = tidepool_types::Random::new(seed);
     let pages = Pages { source: &Fixed::default(), dropped: 0 };
     for _ in 0..4_000 {
         let mut head = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n".to_vec();

@@ -6,7 +6,6 @@ mod ticks;
 pub(crate) use plot::{Line, Plot};
 
 use std::fmt::Write as _;
-use std::io;
 use std::path::Path;
 
 /// A page under construction.
@@ -46,7 +45,7 @@ impl Page {
     }
 
     /// A plot.
-    pub(crate) fn plot(mut self, plot: &Plot<'_>) -> Self {
+    pub(crate) fn plot(mut self, plot: &Plot) -> Self {
         self.body.push_str(&plot.svg());
         self
     }
@@ -60,9 +59,9 @@ impl Page {
         )
     }
 
-    /// Writes the page to a file.
-    pub(crate) fn write(&self, path: &Path) -> io::Result<()> {
-        std::fs::write(path, self.html())
+    /// Writes the page to a file; says which one it could not write.
+    pub(crate) fn write(&self, path: &Path) -> Result<(), String> {
+        std::fs::write(path, self.html()).map_err(|error| format!("{}: {error}", path.display()))
     }
 }
 
@@ -92,8 +91,8 @@ mod tests {
 
     #[test]
     fn what_a_trace_is_called_cannot_become_part_of_the_page() {
-        let lines = [Line { name: "<b>", points: vec![(1.0, 2.0), (3.0, 4.0)] }];
-        let plot = Plot { title: "a < b", x: "size & more", y: "%", lines: &lines };
+        let lines = vec![Line::new("<b>", [(1.0, 2.0), (3.0, 4.0)])];
+        let plot = Plot::new("a < b", "size & more", "%", lines).log();
         let page = Page::new("<script>").heading("<h>").text("a&b").table(&["<"], &[vec![">".into()]]).plot(&plot);
         let html = page.html();
         for raw in ["<script>", "<h>", "a&b", "<b>", "size & more"] {
@@ -103,8 +102,7 @@ mod tests {
 
     #[test]
     fn a_page_fetches_nothing() {
-        let lines = [Line { name: "one", points: vec![(0.0, 0.0)] }];
-        let html = Page::new("t").plot(&Plot { title: "p", x: "x", y: "y", lines: &lines }).html();
+        let html = Page::new("t").plot(&Plot::new("p", "x", "y", vec![Line::new("one", [(0.0, 0.0)])])).html();
         for word in ["http:", "https:", "src=", "href=", "@import", "url("] {
             // The name of SVG's language is no address to fetch.
             assert!(!html.replace("http://www.w3.org/2000/svg", "").contains(word), "{word}");

@@ -16,6 +16,13 @@ pub(super) fn ticks(least: f64, most: f64) -> Vec<f64> {
     (first..=last.max(first + 1)).map(|mark| mark as f64 * step).collect()
 }
 
+/// Powers of ten from one to `most` or more; every other one if they are many.
+pub(super) fn powers(most: f64) -> Vec<f64> {
+    let last = most.max(10.0).log10().ceil() as i32;
+    let step = if last > 9 { 2 } else { 1 };
+    (0..last + step).step_by(step as usize).map(|power| 10f64.powi(power)).collect()
+}
+
 /// A number in few characters.
 pub(super) fn label(value: f64) -> String {
     let scaled = [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")];
@@ -37,6 +44,14 @@ mod tests {
             assert!(marks[0] <= least && *marks.last().unwrap() >= most, "{least} {most}: {marks:?}");
         }
         assert_eq!(ticks(0.0, 30.0), [0.0, 5.0, 10.0, 15.0, 20.0, 25.0, 30.0]);
+    }
+
+    #[test]
+    fn powers_of_ten_cover_all() {
+        for most in [0.0, 1.0, 10.0, 12.0, 5e8, 2e12, 1.8e19] {
+            let marks = powers(most);
+            assert!((2..=12).contains(&marks.len()) && marks[marks.len() - 1] >= most, "{most}: {marks:?}");
+        }
     }
 
     #[test]

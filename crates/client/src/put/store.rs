@@ -241,6 +241,7 @@ impl Writer<'_> {
                 }
                 ReserveOutcome::Held(_) => job.note_holder(&self.peer.key),
                 _ if !job.is_ours() => {}
+                ReserveOutcome::Declined => job.declined = true,
                 ReserveOutcome::UseSocket => reserved.unmapped.push(job),
                 ReserveOutcome::NoSpace => {
                     job.failure = Some(PutError::NoSpace);

@@ -3,6 +3,7 @@
 use super::Prefill;
 use crate::Blocks;
 use std::{fmt, str::FromStr};
+use tidepool_policy::admission::Rule;
 use tidepool_policy::eviction::Policy;
 use tidepool_trace::Request;
 
@@ -21,6 +22,8 @@ pub struct Cluster {
     pub disk_blocks: Blocks,
     /// What nodes evict first.
     pub policy: Policy,
+    /// What they take in once they are full.
+    pub admission: Rule,
     /// Which engine gets a request.
     pub routing: Routing,
     /// Decides what is random.
@@ -52,6 +55,8 @@ pub struct Speed {
     pub nic: f64,
     /// Bytes a second between an engine and its host.
     pub pcie: f64,
+    /// Bytes a second that a host's memory reads and writes.
+    pub memory: f64,
     /// Bytes a second that a node's disk reads and writes.
     pub disk: f64,
     /// Keys a second that the catalogs look up together.
@@ -80,7 +85,7 @@ impl Cluster {
 }
 
 impl Default for Speed {
-    /// One H200 an engine, as measured (docs/evaluation.md), with a 200 Gbit/s NIC.
+    /// One H200 an engine, as measured (docs/evaluation.md), with a 200 Gbit/s NIC and eight channels of DDR5-4800 a host.
     fn default() -> Self {
         Self {
             prefill: Prefill::default(),
@@ -88,6 +93,7 @@ impl Default for Speed {
             decode_each: 0.000_1,
             nic: 25e9,
             pcie: 55e9,
+            memory: 307e9,
             disk: 3.5e9,
             catalog: 5e6,
             look_up: 0.000_5,
@@ -105,6 +111,7 @@ impl Default for Cluster {
             node_blocks: Blocks(16 << 10),
             disk_blocks: Blocks(0),
             policy: Policy::Lru,
+            admission: Rule::All,
             routing: Routing::RoundRobin,
             seed: 1,
             block_tokens: tidepool_trace::BLOCK_TOKENS,

@@ -1,6 +1,5 @@
 //! An engine: prompts one after the other, answers beside each other.
 
-use super::queue::Queue;
 use crate::{Blocks, Pool};
 use std::collections::VecDeque;
 use tidepool_policy::eviction::Policy;
@@ -8,8 +7,6 @@ use tidepool_policy::eviction::Policy;
 /// An engine, with requests by their numbers.
 pub(super) struct Engine {
     pub(super) local: Pool,
-    pub(super) gpu: Queue,
-    pub(super) pcie: Queue,
     /// Loaded, and not computed yet.
     pub(super) waiting: VecDeque<u32>,
     pub(super) computing: bool,
@@ -19,14 +16,7 @@ pub(super) struct Engine {
 
 impl Engine {
     pub(super) fn new(local: Blocks) -> Self {
-        Self {
-            local: Pool::new(local, Policy::Lru.build()),
-            gpu: Queue::default(),
-            pcie: Queue::default(),
-            waiting: VecDeque::new(),
-            computing: false,
-            running: 0,
-        }
+        Self { local: Pool::new(local, Policy::Lru.build()), waiting: VecDeque::new(), computing: false, running: 0 }
     }
 
     /// The request to compute next, if the engine can.

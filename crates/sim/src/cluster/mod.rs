@@ -2,12 +2,16 @@
 //!
 //! A request goes to an engine ([`Routing`]), which looks up how many of its blocks it has itself and how many more the pool has,
 //! loads the latter, computes the rest ([`Prefill`]) and decodes its answer. Engines compute prompts one after the other and decode
-//! beside that. Blocks that were computed go into the pool, on the engine's own host. Everything that bytes or keys go through is a
-//! queue with a rate ([`Kind`]); a transfer waits in all queues on its way at once and is done when the last of them has served it.
+//! beside that. Blocks that were computed go into the pool, on the engine's own host, prompts' and answers' alike ([`Decoded`]).
+//! Everything that bytes or keys go through is a queue with a rate ([`Kind`]); a transfer waits in all queues on its way at once and is
+//! done when the last of them has served it.
 //! The same requests, settings and seed give the same report.
 
 mod config;
+mod decoded;
 mod engine;
+mod fabric;
+mod history;
 mod queue;
 mod report;
 mod route;
@@ -16,6 +20,7 @@ mod source;
 mod store;
 
 pub use config::{Cluster, Routing, Speed};
+pub use decoded::Decoded;
 pub use queue::{Kind, Load};
 pub use report::{Answer, Report};
 pub use route::Router;
@@ -41,6 +46,10 @@ impl Nanos {
 
     const fn since(self, earlier: Self) -> Self {
         Self(self.0.saturating_sub(earlier.0))
+    }
+
+    fn seconds(self) -> f64 {
+        self.0 as f64 / 1e9
     }
 
     const fn duration(self) -> Duration {

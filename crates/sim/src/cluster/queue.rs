@@ -13,6 +13,8 @@ pub enum Kind {
     NicOut,
     /// Into a host.
     NicIn,
+    /// A host's memory.
+    Memory,
     /// A node's disk.
     Disk,
     /// The catalogs.
@@ -20,6 +22,10 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// All of them.
+    pub(super) const ALL: [Self; 7] =
+        [Self::Gpu, Self::Pcie, Self::NicOut, Self::NicIn, Self::Memory, Self::Disk, Self::Catalog];
+
     /// For people and for JSON.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -28,6 +34,7 @@ impl Kind {
             Self::Pcie => "pcie",
             Self::NicOut => "nic_out",
             Self::NicIn => "nic_in",
+            Self::Memory => "memory",
             Self::Disk => "disk",
             Self::Catalog => "catalog",
         }
@@ -39,9 +46,9 @@ impl Kind {
 pub(super) struct Queue {
     /// When all that is in it will have been served.
     free: Nanos,
-    busy: Nanos,
+    /// What all that ever came takes.
+    work: Nanos,
     waited: Nanos,
-    served: u64,
 }
 
 impl Queue {
@@ -49,8 +56,7 @@ impl Queue {
     pub(super) fn join(&mut self, now: Nanos, seconds: f64) -> Nanos {
         let (start, span) = (self.free.max(now), Nanos::of_seconds(seconds));
         self.waited = self.waited.after(start.since(now));
-        self.busy = self.busy.after(span);
-        self.served += 1;
+        self.work = self.work.after(span);
         self.free = start.after(span);
         self.free
     }
@@ -58,6 +64,11 @@ impl Queue {
     /// Notes a wait for this queue that was spent elsewhere.
     pub(super) fn note_wait(&mut self, span: Nanos) {
         self.waited = self.waited.after(span);
+    }
+
+    /// What was served until `now`, at which something was the last to join: from then on it works without a break.
+    pub(super) fn served(&self, now: Nanos) -> Nanos {
+        self.work.since(self.free.since(now))
     }
 }
 
@@ -72,22 +83,19 @@ pub struct Load {
     pub mean: f64,
     /// The same of the busiest one.
     pub most: f64,
-    /// Seconds that everything together waited in them.
+    /// Seconds that everything together waited in them, over the whole run.
     pub waited: f64,
 }
 
 impl Load {
-    /// The load over a run that took `span`.
-    pub(super) fn of<'a>(kind: Kind, queues: impl Iterator<Item = &'a Queue>, span: Nanos) -> Self {
+    /// The load of queues that were busy a part of the time each.
+    pub(super) fn of<'a>(kind: Kind, queues: impl Iterator<Item = (&'a Queue, f64)>) -> Self {
         let mut load = Self { kind, count: 0, mean: 0.0, most: 0.0, waited: 0.0 };
-        let span = span.0.max(1) as f64;
-        for queue in queues {
-            // Work that goes on after the last answer is not counted as more than the whole time.
-            let busy = (queue.busy.0 as f64 / span).min(1.0);
+        for (queue, busy) in queues {
             load.count += 1;
             load.mean += busy;
             load.most = load.most.max(busy);
-            load.waited += queue.waited.0 as f64 / 1e9;
+            load.waited += queue.waited.seconds();
         }
         load.mean /= load.count.max(1) as f64;
         load
@@ -103,8 +111,10 @@ mod tests {
         let (mut queue, second) = (Queue::default(), Nanos(1_000_000_000));
         assert_eq!(queue.join(Nanos(0), 1.0), second);
         assert_eq!(queue.join(Nanos(0), 1.0), second.after(second));
+        assert_eq!(queue.served(second).seconds(), 1.0);
         assert_eq!(queue.join(Nanos(5_000_000_000), 1.0), Nanos(6_000_000_000));
-        let load = Load::of(Kind::NicIn, [queue, Queue::default()].iter(), Nanos(6_000_000_000));
+        assert_eq!([5, 6].map(|now| queue.served(Nanos(now * 1_000_000_000)).seconds()), [2.0, 3.0]);
+        let load = Load::of(Kind::NicIn, [(&queue, 0.5), (&Queue::default(), 0.0)].into_iter());
         assert_eq!((load.count, load.mean, load.most, load.waited), (2, 0.25, 0.5, 1.0));
     }
 }

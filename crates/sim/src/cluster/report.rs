@@ -1,9 +1,10 @@
 //! What a cluster did.
 
-use super::{Cluster, Kind, Load};
-use crate::{Blocks, Quantiles, Tally};
+use super::{Cluster, Load};
+use crate::{Blocks, OverTime, Quantiles, Tally};
+use std::ops::Range;
 use std::time::Duration;
-use tidepool_trace::Request;
+use tidepool_trace::{Millis, Request};
 
 /// A queue this busy is what holds the cluster back.
 const SATURATED: f64 = 0.8;
@@ -56,8 +57,10 @@ pub struct Report {
     pub prefill_seconds: f64,
     /// Seconds that were computed.
     pub computed_seconds: f64,
-    /// How busy everything was.
+    /// How busy everything was while the cluster was neither filling nor emptying.
     pub loads: Vec<Load>,
+    /// Requests and hits, by when they were answered.
+    pub over_time: OverTime,
     /// Seconds from the first arrival to the last answer.
     pub seconds: f64,
     /// When the first request that was answered had arrived.
@@ -82,27 +85,40 @@ impl Report {
         self.between_tokens.add(micros(Duration::from_secs_f64(token)));
         self.end_to_end.add(micros(done.saturating_sub(arrived)));
         self.output_tokens += u64::from(request.output_tokens);
-        let second = done.saturating_sub(*self.started.get_or_insert(arrived)).as_secs() as usize;
+        let since = done.saturating_sub(*self.started.get_or_insert(arrived));
+        self.over_time.add(Millis(since.as_millis() as u64), request, hits, cluster.block_tokens);
+        let second = since.as_secs() as usize;
         if self.answers.len() <= second {
             self.answers.resize(second + 1, 0);
         }
         self.answers[second] += 1;
     }
 
-    /// Answers a second while the cluster was neither filling nor emptying: from the first tenth of all answers to the last.
+    /// Answers a second while the cluster was neither filling nor emptying.
     #[must_use]
     pub fn requests_per_second(&self) -> f64 {
+        let Some(steady) = self.steady() else {
+            return if self.seconds > 0.0 { self.tally.requests as f64 / self.seconds } else { 0.0 };
+        };
+        let seconds = steady.len() as f64;
+        self.answers[steady].iter().map(|count| f64::from(*count)).sum::<f64>() / seconds
+    }
+
+    /// The seconds in which the cluster was neither filling nor emptying: from the first tenth of all answers to the last. None if
+    /// these are too few to say anything.
+    pub(super) fn steady(&self) -> Option<Range<usize>> {
         let total: u64 = self.answers.iter().map(|count| u64::from(*count)).sum();
         let mut sum = 0;
-        let inner = |count: &&u32| {
-            sum += u64::from(**count);
-            sum * 10 > total && sum * 10 <= total * 9
-        };
-        let steady: Vec<u32> = self.answers.iter().filter(inner).copied().collect();
-        if steady.len() < 10 {
-            return if self.seconds > 0.0 { self.tally.requests as f64 / self.seconds } else { 0.0 };
-        }
-        steady.iter().map(|count| f64::from(*count)).sum::<f64>() / steady.len() as f64
+        let sums: Vec<u64> = self
+            .answers
+            .iter()
+            .map(|count| {
+                sum += u64::from(*count);
+                sum
+            })
+            .collect();
+        let after = |tenths: u64| sums.partition_point(|sum| sum * 10 <= total * tenths);
+        Some(after(1)..after(9)).filter(|steady| steady.len() >= 10)
     }
 
     /// Of all requests, those that met both limits; one if there are none.
@@ -111,13 +127,13 @@ impl Report {
         if self.tally.requests == 0 { 1.0 } else { self.within_limits as f64 / self.tally.requests as f64 }
     }
 
-    /// What held the cluster back: the kinds of queues that were busy most of the time, the one with the longest waits first.
-    /// A GPU that computes all the time is what one pays for; anything else is worth a thought.
+    /// What held the cluster back: the kinds of queues of which one was busy most of the time, the kind with the longest waits
+    /// first. A GPU that computes all the time is what one pays for; anything else is worth a thought.
     #[must_use]
-    pub fn saturated(&self) -> Vec<Kind> {
-        let mut busy: Vec<&Load> = self.loads.iter().filter(|load| load.most >= SATURATED).collect();
+    pub fn saturated(&self) -> Vec<Load> {
+        let mut busy: Vec<Load> = self.loads.iter().filter(|load| load.most >= SATURATED).copied().collect();
         busy.sort_by(|a, b| b.waited.total_cmp(&a.waited));
-        busy.into_iter().map(|load| load.kind).collect()
+        busy
     }
 }
 

@@ -1,10 +1,10 @@
 //! The run itself: events in the order of their times.
 
 use super::engine::Engine;
-use super::queue::{Kind, Load, Queue};
+use super::fabric::Fabric;
 use super::route::Router;
 use super::store::{Place, Store, Tier};
-use super::{Answer, Cluster, Nanos, Report, Source};
+use super::{Answer, Cluster, Decoded, Nanos, Report, Source};
 use crate::Blocks;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -62,21 +62,14 @@ struct Run<'a> {
     free_jobs: Vec<u32>,
     router: Router,
     engines: Vec<Engine>,
-    hosts: Vec<Host>,
+    fabric: Fabric<'a>,
     store: Store,
-    catalog: Queue,
+    decoded: Decoded,
     report: Report,
     /// Blocks that a request gets from each host's memory and disk; empty between requests.
     sources: Vec<(u32, Tier, u64)>,
     /// Where its blocks are; empty between requests.
     places: Vec<Place>,
-}
-
-#[derive(Default, Clone)]
-struct Host {
-    nic_in: Queue,
-    nic_out: Queue,
-    disk: Queue,
 }
 
 impl<'a> Run<'a> {
@@ -93,17 +86,13 @@ impl<'a> Run<'a> {
             free_jobs: Vec::new(),
             router: Router::new(cluster.routing, engines, cluster.seed),
             engines: (0..engines).map(|_| Engine::new(cluster.local_blocks)).collect(),
-            hosts: vec![Host::default(); hosts as usize],
-            store: Store::new(hosts, cluster.node_blocks, cluster.disk_blocks, cluster.policy),
-            catalog: Queue::default(),
+            fabric: Fabric::new(cluster, engines, hosts),
+            store: Store::new(hosts, cluster.node_blocks, cluster.disk_blocks, (cluster.policy, cluster.admission)),
+            decoded: Decoded::default(),
             report: Report::default(),
             sources: Vec::new(),
             places: Vec::new(),
         }
-    }
-
-    fn host_of(&self, engine: u32) -> u32 {
-        engine / self.cluster.engines_per_host.max(1)
     }
 
     fn after(&mut self, at: Nanos, event: Event, job: u32) {
@@ -114,7 +103,9 @@ impl<'a> Run<'a> {
     /// A request comes: it is sent to an engine, looked up, and what the pool has of it begins to be loaded.
     fn arrive(&mut self, request: Request) {
         self.started.get_or_insert(self.now);
+        self.fabric.remember(self.now);
         let engine = self.router.choose(&request);
+        self.note_decoded(&request);
         let local = self.engines[engine as usize].local.run(&request.blocks);
         let (hits, loaded) = self.load(&request, engine, local);
         let prefill = self.cluster.prefill_seconds(&request, hits);
@@ -129,25 +120,37 @@ impl<'a> Run<'a> {
         self.after(loaded, Event::Loaded, number);
     }
 
+    /// What the answer before a request filled is where it was decoded.
+    fn note_decoded(&mut self, request: &Request) {
+        let Some((engine, made)) = self.decoded.before(request) else { return };
+        self.engines[engine as usize].local.add(request, made.clone(), self.now.duration());
+        if self.cluster.node_blocks.0 > 0 {
+            self.store.add(request, made, self.fabric.host_of(engine), self.now);
+            self.demote();
+        }
+    }
+
+    /// What went from memory to disk is written.
+    fn demote(&mut self) {
+        for (host, blocks) in self.store.demoted.drain(..) {
+            self.fabric.demote(self.now, host, blocks);
+        }
+    }
+
     /// Queues up what the pool has of a request beyond what the engine has; says how many blocks are hit, and when all are there.
     fn load(&mut self, request: &Request, engine: u32, local: Blocks) -> (Blocks, Nanos) {
         let missing = &request.blocks[local.0 as usize..];
         if missing.is_empty() || self.cluster.node_blocks.0 == 0 {
             return (local, self.now);
         }
-        let speed = &self.cluster.speed;
-        let asked = self.catalog.join(self.now, missing.len() as f64 / speed.catalog);
-        let mut ready = asked.after(Nanos::of_seconds(speed.look_up));
+        let mut ready = self.fabric.ask(self.now, missing.len());
         let found = self.find(missing);
-        let mut sources = std::mem::take(&mut self.sources);
-        for (host, tier, blocks) in sources.drain(..) {
-            ready = ready.max(self.fetch(engine, host, tier, blocks));
+        for (host, tier, blocks) in self.sources.drain(..) {
+            self.report.disk_hit_blocks += if tier == Tier::Disk { blocks } else { 0 };
+            ready = ready.max(self.fabric.fetch(self.now, engine, (host, tier), blocks));
         }
-        self.sources = sources;
         if found > 0 {
-            let bytes = found * self.cluster.block_bytes;
-            let pcie = self.engines[engine as usize].pcie.join(self.now, bytes as f64 / speed.pcie);
-            ready = ready.max(pcie);
+            ready = ready.max(self.fabric.load(self.now, engine, found));
         }
         (Blocks(local.0 + found), ready)
     }
@@ -166,27 +169,11 @@ impl<'a> Run<'a> {
         found
     }
 
-    /// Queues up blocks of one host for an engine; says when they have gone through disk and network.
-    fn fetch(&mut self, engine: u32, from: u32, tier: Tier, blocks: u64) -> Nanos {
-        let (now, speed, to) = (self.now, &self.cluster.speed, self.host_of(engine));
-        let bytes = (blocks * self.cluster.block_bytes) as f64;
-        let mut ready = now;
-        if tier == Tier::Disk {
-            self.report.disk_hit_blocks += blocks;
-            ready = ready.max(self.hosts[from as usize].disk.join(now, bytes / speed.disk));
-        }
-        if from != to {
-            self.report.network_bytes += bytes as u64;
-            ready = ready.max(self.hosts[from as usize].nic_out.join(now, bytes / speed.nic));
-            ready = ready.max(self.hosts[to as usize].nic_in.join(now, bytes / speed.nic));
-        }
-        ready
-    }
-
     /// The next event.
     fn step(&mut self, source: &mut impl Source) {
         let Some(Reverse((at, _, event, number))) = self.events.pop() else { return };
         self.now = at;
+        self.fabric.remember(at);
         let Some(job) = self.jobs[number as usize].as_ref() else { return };
         let engine = job.engine as usize;
         match event {
@@ -201,9 +188,7 @@ impl<'a> Run<'a> {
     fn compute(&mut self, engine: usize) {
         let Some(number) = self.engines[engine].start(self.cluster.batch) else { return };
         let Some(job) = self.jobs[number as usize].as_ref() else { return };
-        let gpu = &mut self.engines[engine].gpu;
-        gpu.note_wait(self.now.since(job.loaded));
-        let done = gpu.join(self.now, job.answer.prefill);
+        let done = self.fabric.compute(self.now, job.engine, job.loaded, job.answer.prefill);
         self.after(done, Event::Computed, number);
     }
 
@@ -211,21 +196,17 @@ impl<'a> Run<'a> {
     fn computed(&mut self, number: u32) {
         let (now, speed) = (self.now, self.cluster.speed);
         let Some(job) = self.jobs[number as usize].as_mut() else { return };
-        let host = job.engine / self.cluster.engines_per_host.max(1);
         let engine = &mut self.engines[job.engine as usize];
         engine.computing = false;
         engine.local.take_in(&job.request, now.duration());
         if self.cluster.node_blocks.0 > 0 {
-            let bytes = |blocks: u64| (blocks * self.cluster.block_bytes) as f64;
-            let stored = self.store.take_in(&job.request, host, now);
-            engine.pcie.join(now, bytes(stored.0) / speed.pcie);
-            for (host, blocks) in self.store.demoted.drain(..) {
-                self.hosts[host as usize].disk.join(now, bytes(blocks) / speed.disk);
-            }
+            let Blocks(stored) = self.store.take_in(&job.request, self.fabric.host_of(job.engine), now);
+            self.fabric.save(now, job.engine, stored);
         }
         let token = speed.token_seconds(engine.running.saturating_sub(1));
         (job.answer.first_token, job.answer.token) = (now.duration(), token);
         let decoded = now.after(Nanos::of_seconds(token * f64::from(job.request.output_tokens.saturating_sub(1))));
+        self.demote();
         self.after(decoded, Event::Answered, number);
     }
 
@@ -233,6 +214,10 @@ impl<'a> Run<'a> {
         let Some(job) = self.jobs[number as usize].take() else { return };
         self.free_jobs.push(number);
         self.engines[job.engine as usize].running -= 1;
+        let filled = self.decoded.answered(&job.request, job.engine, self.cluster.block_tokens);
+        if self.cluster.node_blocks.0 > 0 {
+            self.fabric.save(self.now, job.engine, filled);
+        }
         let answer = Answer { done: self.now.duration(), ..job.answer };
         self.report.note(self.cluster, &job.request, &answer);
         if let Some(origin) = job.request.origin {
@@ -241,17 +226,14 @@ impl<'a> Run<'a> {
     }
 
     fn finish(mut self) -> Report {
-        let span = self.now.since(self.started.unwrap_or_default());
-        self.report.seconds = span.0 as f64 / 1e9;
+        let started = self.started.unwrap_or_default();
+        self.report.seconds = self.now.since(started).0 as f64 / 1e9;
         self.report.evicted_blocks = self.store.evicted;
-        self.report.loads = vec![
-            Load::of(Kind::Gpu, self.engines.iter().map(|engine| &engine.gpu), span),
-            Load::of(Kind::Pcie, self.engines.iter().map(|engine| &engine.pcie), span),
-            Load::of(Kind::NicOut, self.hosts.iter().map(|host| &host.nic_out), span),
-            Load::of(Kind::NicIn, self.hosts.iter().map(|host| &host.nic_in), span),
-            Load::of(Kind::Disk, self.hosts.iter().map(|host| &host.disk), span),
-            Load::of(Kind::Catalog, std::iter::once(&self.catalog), span),
-        ];
+        self.report.network_bytes = self.fabric.network_bytes;
+        let second = |second: usize| started.after(Nanos::of_seconds(second as f64));
+        let (from, until) =
+            self.report.steady().map_or((started, self.now), |range| (second(range.start), second(range.end)));
+        self.report.loads = self.fabric.loads(self.now, from, until);
         self.report
     }
 }

@@ -2,21 +2,19 @@
 
 use super::marked::{self, Lock, Mark, Name};
 use super::mount::Mount;
-use super::{Inner, Pool, PoolStats, Slot};
-use crate::heap::Heap;
-use crate::journal::Journal;
+use super::{Inner, Pool};
 use crate::layout::{CONTROL_BYTES, MAP_MARK, MAX_SLOTS, SLAB_MARK, Shape};
 use crate::memory::{self, Memory};
 use parking_lot::{Condvar, Mutex};
 use rustix::fs::{Mode, OFlags};
-use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use thiserror::Error;
-use tidepool_policy::{Groups, SlotList, SoftPins};
+use tidepool_policy::admission::Rule;
+use tidepool_policy::eviction::Policy;
 use tidepool_types::{ByteSize, Epoch, NodeName};
 
 /// What a pool is made of.
@@ -32,6 +30,10 @@ pub struct PoolConfig {
     pub capacity: ByteSize,
     /// The length that decides how many slots there are: a pool full of smaller blocks runs out of slots before space.
     pub smallest_expected_block: ByteSize,
+    /// Which block goes when room is needed.
+    pub eviction: Policy,
+    /// Which blocks come in once it is full.
+    pub admission: Rule,
 }
 
 /// Why a pool could not be made.
@@ -192,31 +194,7 @@ impl Pool {
             names: Mutex::new(Some(Names { _files: [map_file.name, slab_file.name], _lock: lock })),
         };
         let (freed, changed) = (Condvar::new(), Condvar::new());
-        Ok(Arc::new(Self { shape, map, slab, files, inner: Mutex::new(Inner::empty(shape)), freed, changed }))
-    }
-}
-
-impl Inner {
-    fn empty(shape: Shape) -> Self {
-        let slots = shape.slots as u32;
-        Self {
-            last_generation: 0,
-            heap: Heap::new(shape.capacity),
-            order: SlotList::new(slots),
-            soft: SoftPins::default(),
-            sparing: false,
-            walls: SlotList::new(slots),
-            terms: HashMap::new(),
-            groups: Groups::default(),
-            incoming: Vec::new(),
-            looked_at: Vec::new(),
-            slots: vec![Slot::default(); slots as usize],
-            free_slots: (0..slots).collect(),
-            slots_used: 0,
-            journal: Journal::default(),
-            uses: 0,
-            stats: PoolStats::default(),
-        }
+        Ok(Arc::new(Self { shape, map, slab, files, inner: Mutex::new(Inner::empty(shape, config)), freed, changed }))
     }
 }
 

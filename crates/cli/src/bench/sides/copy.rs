@@ -1,16 +1,13 @@
 //! memcpy: one thread copies every piece of a source to its place in a destination of the same size.
 
-use crate::{
-    bench::{
-        content::{fill_numbered, first_wrong},
-        memory::SharedMemory,
-        serve::{Measured, Sample},
-    },
-    random::Random,
+use crate::bench::{
+    content::{fill_numbered, first_wrong},
+    memory::SharedMemory,
+    serve::{Measured, Sample},
 };
 use serde::{Deserialize, Serialize};
 use std::{io, ops::Deref, time::Instant};
-use tidepool_types::ByteSize;
+use tidepool_types::{ByteSize, Random};
 
 /// Written over the destination between runs; no content consists of it.
 const WIPE: u8 = 0x5a;

@@ -50,7 +50,7 @@ impl KeyKind {
     pub fn key(self, n: u64) -> Vec<u8> {
         match self {
             Self::Text => {
-                let hash = crate::random::mix(n);
+                let hash = tidepool_types::mix(n);
                 format!("organisation/model-70b-instruct@tp_rank:0@pcp0@dcp0@pp_rank:0@group:0@{n:08x}{hash:012x}")
                     .into_bytes()
                     .into_iter()
@@ -58,7 +58,7 @@ impl KeyKind {
                     .take(90)
                     .collect()
             }
-            Self::Hash => (0..4).flat_map(|word| crate::random::mix(n * 4 + word).to_le_bytes()).collect(),
+            Self::Hash => (0..4).flat_map(|word| tidepool_types::mix(n * 4 + word).to_le_bytes()).collect(),
         }
     }
 

@@ -3,7 +3,7 @@
 use super::copy::Order;
 use super::pool_client::PoolPlan;
 use crate::bench::compare::median;
-use crate::bench::content::{Content, block_key, first_wrong};
+use crate::bench::content::{block_key, first_wrong, numbered};
 use crate::bench::serve::{Measured, Sample};
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -113,7 +113,7 @@ impl Measured for GetSide {
         } else {
             let right = |index: u64| {
                 let found = &self.destination[index as usize * block..][..block];
-                Content::numbered(self.plan.seed, index).matches(found)
+                numbered(self.plan.seed, index).matches(found)
             };
             self.order.iter().take(SINGLES).copied().map(u64::from).find(|&index| !right(index))
         };

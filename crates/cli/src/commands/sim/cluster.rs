@@ -3,74 +3,80 @@
 use super::{Order, SimArgs, capacity};
 use crate::commands::Usage;
 use crate::commands::client::Outcome;
-use crate::commands::engines::{EnginesArgs, above_zero};
+use crate::commands::engines::above_zero;
 use crate::commands::reports;
-use crate::commands::traces::{Read, positive};
+use crate::commands::traces::positive;
+use crate::page::Page;
 use crate::{output, progress};
 use clap::Args;
 use tidepool_policy::eviction::Policy;
 use tidepool_sim::Blocks;
-use tidepool_sim::cluster::{self, ClosedLoop, Cluster, OpenLoop, Speed};
+use tidepool_sim::cluster::{self, Cluster, Report, Speed};
 use tidepool_types::ByteSize;
 
 /// What a cluster is like. Rates are measured or published: docs/evaluation.md says where.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Clusters")]
 pub(super) struct ClusterArgs {
-    /// Simulate a cluster of this many engines in virtual time instead of one cache
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    pub(super) engines: Option<u32>,
     /// Engines that share a host, its NIC and its pool node
-    #[arg(long, value_name = "N", default_value_t = 1, requires = "engines",
+    #[arg(long, value_name = "N", default_value_t = 1,
         value_parser = clap::value_parser!(u32).range(1..=64))]
     engines_per_host: u32,
     /// Without a pool: engines have their own caches only
-    #[arg(long, requires = "engines", conflicts_with_all = ["capacity", "capacity_blocks", "disk"])]
+    #[arg(long, conflicts_with_all = ["capacity", "capacity_blocks", "disk"])]
     no_pool: bool,
     /// Disk behind the pool's memory, of the whole cluster
-    #[arg(long, value_name = "SIZE", default_value = "0B", requires = "engines")]
+    #[arg(long, value_name = "SIZE", default_value = "0B")]
     disk: ByteSize,
     /// Bytes a second through a host's NIC, each way
-    #[arg(long, value_name = "SIZE", default_value = "25000MiB", requires = "engines", value_parser = positive)]
+    #[arg(long, value_name = "SIZE", default_value = "23800MiB", value_parser = positive)]
     nic_rate: ByteSize,
     /// Bytes a second between an engine's GPU and its host
-    #[arg(long, value_name = "SIZE", default_value = "52000MiB", requires = "engines", value_parser = positive)]
+    #[arg(long, value_name = "SIZE", default_value = "52000MiB", value_parser = positive)]
     pcie_rate: ByteSize,
+    /// Bytes a second that a host's memory reads and writes
+    #[arg(long, value_name = "SIZE", default_value = "292000MiB", value_parser = positive)]
+    memory_rate: ByteSize,
     /// Bytes a second of a host's disk
-    #[arg(long, value_name = "SIZE", default_value = "3500MiB", requires = "engines", value_parser = positive)]
+    #[arg(long, value_name = "SIZE", default_value = "3300MiB", value_parser = positive)]
     disk_rate: ByteSize,
     /// Keys a second that all catalogs together look up
-    #[arg(long, value_name = "N", default_value_t = 5e6, requires = "engines", value_parser = above_zero)]
+    #[arg(long, value_name = "N", default_value_t = 5e6, value_parser = above_zero)]
     catalog_rate: f64,
-    #[command(flatten)]
-    of_engines: EnginesArgs,
 }
 
 pub(super) fn run(args: &SimArgs, engines: u32) -> Outcome {
     let Order::Plain(policy) = args.policy else {
         return Err(Usage(format!("--policy {}: nobody in a cluster knows the future", args.policy)).into());
     };
-    let mut trace = args.trace.open()?;
-    let cluster = describe(args, engines, policy, trace.block_tokens())?;
-    let mut error = None;
-    let requests = std::iter::from_fn(|| trace.next()?.map_err(|ended| error = Some(ended)).ok());
-    let report = progress::waiting("simulating", || match args.cluster.of_engines.closed_loop {
-        true => cluster::run(&cluster, &mut ClosedLoop::new(requests)),
-        false => cluster::run(&cluster, &mut OpenLoop::new(requests)),
-    });
-    let read = Read::of(&args.trace.path, &trace, error);
-    args.trace.expect_some(report.tally.requests)?;
+    let mut input = args.input.open()?;
+    let cluster = describe(args, engines, policy, input.block_tokens)?;
+    let closed = args.of_engines.closed_loop;
+    let report = progress::waiting("simulating", || cluster::run(&cluster, &mut input.source(closed)));
+    input.expect_some()?;
+    let read = input.read();
     match args.json {
         true => output::line(&reports::json(&report, &read))?,
         false => output::text(&reports::text(&report))?,
     };
+    args.html.write(|| page(args, engines, &report))?;
     Ok(read.status())
+}
+
+fn page(args: &SimArgs, engines: u32, report: &Report) -> Page {
+    let pool = if args.cluster.no_pool { "without a pool" } else { "with a pool" };
+    let what = format!(
+        "{} on {engines} simulated engines {pool}, {} a host.",
+        args.input.name(),
+        args.cluster.engines_per_host
+    );
+    reports::page("Tidepool: a simulated cluster", &what, report, "")
 }
 
 fn describe(args: &SimArgs, engines: u32, policy: Policy, block_tokens: u32) -> Result<Cluster, Usage> {
     let of = &args.cluster;
     let block_bytes = args.size.block_bytes(block_tokens).max(1);
-    let cluster = of.of_engines.cluster(engines, block_tokens, block_bytes);
+    let cluster = args.of_engines.cluster(engines, args.input.seed, block_tokens, block_bytes);
     let hosts = u64::from(engines.div_ceil(of.engines_per_host));
     let Blocks(all) = capacity(args, block_tokens, hosts)?;
     // Without a limit, each node has none.
@@ -80,6 +86,7 @@ fn describe(args: &SimArgs, engines: u32, policy: Policy, block_tokens: u32) -> 
         node_blocks: Blocks(if of.no_pool { 0 } else { node }),
         disk_blocks: Blocks(of.disk.0 / block_bytes / hosts),
         policy,
+        admission: args.admission,
         speed: of.speed(cluster.speed),
         ..cluster
     })
@@ -90,6 +97,7 @@ impl ClusterArgs {
         Speed {
             nic: self.nic_rate.0 as f64,
             pcie: self.pcie_rate.0 as f64,
+            memory: self.memory_rate.0 as f64,
             disk: self.disk_rate.0 as f64,
             catalog: self.catalog_rate,
             ..engines

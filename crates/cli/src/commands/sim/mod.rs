@@ -4,20 +4,26 @@ mod cluster;
 
 use super::Usage;
 use super::client::Outcome;
-use super::traces::{Read, SizeArgs, TraceArgs, grouped, positive, rounded};
+use super::engines::EnginesArgs;
+use super::html::{HtmlArgs, rows};
+use super::input::InputArgs;
+use super::reports;
+use super::traces::{Read, SizeArgs, grouped, positive, rounded};
 use crate::output;
+use crate::page::Page;
 use clap::Args;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::{error::Error, fmt, str::FromStr};
+use tidepool_policy::admission::Rule;
 use tidepool_policy::eviction::{Eviction, Policy};
-use tidepool_sim::{Blocks, Clairvoyant, Future, Pool, Tally, Ties};
+use tidepool_sim::{Blocks, Clairvoyant, Future, OverTime, Pool, Tally, Ties};
 use tidepool_types::ByteSize;
 
 /// Which cache on which trace.
 #[derive(Debug, Args)]
 pub struct SimArgs {
     #[command(flatten)]
-    trace: TraceArgs,
+    input: InputArgs,
     /// Size of the cache, or of all the cluster's memory for the pool, in blocks [default: no limit]
     #[arg(long, value_name = "N", conflicts_with = "capacity", value_parser = clap::value_parser!(u64).range(1..))]
     capacity_blocks: Option<u64>,
@@ -28,13 +34,23 @@ pub struct SimArgs {
     /// order has more hits)
     #[arg(long, default_value_t = Order::Plain(Policy::Lru))]
     policy: Order,
+    /// What comes in once the cache is full: all, or second-sight (what came before and is still remembered)
+    #[arg(long, value_name = "RULE", default_value_t = Rule::All)]
+    admission: Rule,
     #[command(flatten)]
     size: SizeArgs,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
     #[command(flatten)]
+    html: HtmlArgs,
+    /// Simulate a cluster of this many engines in virtual time instead of one cache
+    #[arg(long, value_name = "N", help_heading = "Clusters", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    engines: Option<u32>,
+    #[command(flatten)]
     cluster: cluster::ClusterArgs,
+    #[command(flatten, next_help_heading = "Clusters")]
+    of_engines: EnginesArgs,
 }
 
 /// An order of eviction.
@@ -74,16 +90,29 @@ impl fmt::Display for Order {
 
 /// Runs the command.
 pub(super) fn run(args: &SimArgs) -> Outcome {
-    if let Some(engines) = args.cluster.engines {
+    if let Some(engines) = args.engines {
         return cluster::run(args, engines);
     }
     let order = order(args)?;
-    let trace = args.trace.open()?;
-    let block_tokens = trace.block_tokens();
+    let input = args.input.open()?;
+    let block_tokens = input.block_tokens;
     let capacity = capacity(args, block_tokens, 1)?;
-    let (mut pool, mut tally) = (Pool::new(capacity, order), Tally::default());
-    let read = args.trace.each(trace, |request| tally.add(request, pool.serve(request), block_tokens))?;
-    print(args, &read, capacity, &tally, pool.evicted())?;
+    let mut pool = Pool::new(capacity, order).admitting(args.admission.build(capacity.0));
+    let (mut tally, mut over_time) = (Tally::default(), OverTime::default());
+    let read = input.each(|request| {
+        let hits = pool.serve(request);
+        tally.add(request, hits, block_tokens);
+        over_time.add(request.at, request, hits, block_tokens);
+    })?;
+    let text = text(args, &read, capacity, &tally, pool.evicted());
+    match args.json {
+        true => output::line(&json(args, &read, capacity, &tally, pool.evicted()))?,
+        false => output::text(&text)?,
+    };
+    args.html.write(|| {
+        let page = Page::new("Tidepool: a simulated cache").text(&args.input.name());
+        page.heading("What was found").table(&["", ""], &rows(&text)).plot(&reports::hits(&over_time))
+    })?;
     Ok(read.status())
 }
 
@@ -92,9 +121,9 @@ fn order(args: &SimArgs) -> Result<Box<dyn Eviction>, Box<dyn Error>> {
         Order::Plain(policy) => return Ok(policy.build()),
         Order::Clairvoyant(ties) => ties,
     };
-    let (mut future, trace) = (Future::default(), args.trace.open()?);
+    let mut future = Future::default();
     // What ends the trace early is told when it is read again.
-    trace.map_while(Result::ok).for_each(|request| future.learn(&request));
+    args.input.open()?.for_each(|request| future.learn(&request));
     Ok(Box::new(Clairvoyant::new(future, ties)))
 }
 
@@ -110,34 +139,34 @@ fn capacity(args: &SimArgs, block_tokens: u32, parts: u64) -> Result<Blocks, Usa
     Ok(blocks)
 }
 
-fn print(args: &SimArgs, read: &Read, capacity: Blocks, tally: &Tally, evicted: Blocks) -> std::io::Result<bool> {
-    let capacity = Some(capacity).filter(|size| *size != Blocks::UNLIMITED);
-    if args.json {
-        return output::line(&json!({
-            "hit_rate": tally.hit_rate(),
-            "policy": args.policy.to_string(),
-            "capacity_blocks": capacity.map(|blocks| blocks.0),
-            "blocks": tally.blocks,
-            "hit_blocks": tally.hit_blocks,
-            "evicted_blocks": evicted.0,
-            "input_tokens": tally.input_tokens,
-            "hit_tokens": tally.hit_tokens,
-            "trace": read.describe(),
-        }));
-    }
-    let size = capacity.map_or_else(
-        || "no limit".to_owned(),
-        |Blocks(blocks)| {
-            let bytes = blocks.saturating_mul(args.size.block_bytes(read.block_tokens));
-            format!("{} blocks ({})", grouped(blocks), rounded(bytes))
-        },
-    );
-    output::text(&format!(
+fn json(args: &SimArgs, read: &Read, capacity: Blocks, tally: &Tally, evicted: Blocks) -> Value {
+    let capacity = Some(capacity.0).filter(|size| *size != Blocks::UNLIMITED.0);
+    json!({
+        "hit_rate": tally.hit_rate(),
+        "policy": args.policy.to_string(),
+        "admission": args.admission.to_string(),
+        "capacity_blocks": capacity,
+        "blocks": tally.blocks,
+        "hit_blocks": tally.hit_blocks,
+        "evicted_blocks": evicted.0,
+        "input_tokens": tally.input_tokens,
+        "hit_tokens": tally.hit_tokens,
+        "trace": read.describe(),
+    })
+}
+
+fn text(args: &SimArgs, read: &Read, Blocks(capacity): Blocks, tally: &Tally, evicted: Blocks) -> String {
+    let bytes = capacity.saturating_mul(args.size.block_bytes(read.block_tokens));
+    let size = match Blocks(capacity) {
+        Blocks::UNLIMITED => "no limit".to_owned(),
+        _ => format!("{} blocks ({})", grouped(capacity), rounded(bytes)),
+    };
+    format!(
         "hit rate   {:.2} %\nhits       {} of {} blocks\ncache      {size}, {}\nevicted    {} blocks\n",
         100.0 * tally.hit_rate(),
         grouped(tally.hit_blocks),
         grouped(tally.blocks),
         args.policy,
         grouped(evicted.0),
-    ))
+    )
 }

@@ -6,7 +6,7 @@ use crate::commands::traces::{Opened, Read, ReadArgs, TraceArgs, grouped};
 use crate::{Status, output, progress};
 use clap::Args;
 use serde_json::json;
-use std::{error::Error, fs::File, io::BufWriter, path::PathBuf};
+use std::{error::Error, fs::File, io::BufWriter, path::Path, path::PathBuf};
 use tidepool_trace::{Merge, Millis, Request, Scale, Slice, TraceError, Writer};
 use tidepool_types::Span;
 
@@ -110,8 +110,13 @@ pub(super) fn merge(args: &MergeArgs) -> Outcome {
         return Err(format!("blocks of {tokens} and of {} tokens cannot be merged", other.block_tokens()).into());
     }
     let written = args.write.write(tokens, Merge::new(traces.iter_mut().collect(), args.shared))?;
-    args.traces.iter().zip(&traces).for_each(|(path, trace)| drop(Read::of(path, trace, None)));
+    args.traces.iter().zip(&traces).for_each(|(path, trace)| complain(path, trace));
     args.write.tell(&written)
+}
+
+/// Says what was wrong with a trace that was read.
+fn complain(path: &Path, trace: &Opened) {
+    Read::new(&path.display().to_string(), trace.block_tokens(), trace.report().clone(), None);
 }
 
 /// Requests that come one after the other.
@@ -119,16 +124,21 @@ type Requests<'a> = Box<dyn Iterator<Item = Result<Request, TraceError>> + 'a>;
 
 /// What was written, and why no more.
 pub(super) struct Written {
-    requests: u64,
-    error: Option<String>,
+    pub(super) requests: u64,
+    pub(super) error: Option<String>,
 }
 
 impl WriteArgs {
+    /// For a command that has arguments of its own.
+    pub(super) const fn to(output: PathBuf, force: bool) -> Self {
+        Self { output, force, json: false }
+    }
+
     /// Writes what `make` makes of a trace.
     fn all_of(&self, args: &TraceArgs, make: impl for<'a> FnOnce(&'a mut Opened) -> Requests<'a>) -> Outcome {
         let mut trace = args.open()?;
         let written = self.write(trace.block_tokens(), make(&mut trace))?;
-        Read::of(&args.path, &trace, None);
+        complain(&args.path, &trace);
         self.tell(&written)
     }
 

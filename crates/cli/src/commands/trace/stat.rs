@@ -1,8 +1,11 @@
 //! `tidepool trace stat`: what a trace is like.
 
 use crate::commands::client::Outcome;
-use crate::commands::traces::{Read, TraceArgs, bar, grouped};
+use crate::commands::html::{HtmlArgs, rows, spread};
+use crate::commands::input::InputArgs;
+use crate::commands::traces::{Read, bar, grouped};
 use crate::output;
+use crate::page::{Line, Page, Plot};
 use clap::Args;
 use serde_json::{Value, json};
 use tidepool_sim::{Blocks, Curve, Quantiles, StatBuilder, TraceStat};
@@ -14,23 +17,26 @@ const MOST_TRACKED: usize = 4 << 20;
 #[derive(Debug, Args)]
 pub struct StatArgs {
     #[command(flatten)]
-    trace: TraceArgs,
+    input: InputArgs,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    html: HtmlArgs,
 }
 
 /// Runs the command.
 pub(super) fn run(args: &StatArgs) -> Outcome {
-    let trace = args.trace.open()?;
-    let mut builder = StatBuilder::new(MOST_TRACKED, trace.block_tokens());
-    let read = args.trace.each(trace, |request| builder.add(request))?;
+    let input = args.input.open()?;
+    let mut builder = StatBuilder::new(MOST_TRACKED, input.block_tokens);
+    let read = input.each(|request| builder.add(request))?;
     let (stat, curve) = builder.finish();
     if args.json {
         output::line(&json(&stat, &curve, &read))?
     } else {
         output::text(&text(&stat, &curve))?
     };
+    args.html.write(|| page(&args.input.name(), &stat, &curve))?;
     Ok(read.status())
 }
 
@@ -67,15 +73,28 @@ fn json(stat: &TraceStat, curve: &Curve, read: &Read) -> Value {
     object
 }
 
-fn text(stat: &TraceStat, curve: &Curve) -> String {
+fn summary(stat: &TraceStat, curve: &Curve) -> String {
     let minutes = stat.end.0 as f64 / 60_000.0;
-    let mut text = format!(
+    format!(
         "requests     {} in {minutes:.1} minutes\nblocks       {}\nsessions     {}\nhit ceiling  {:.2} %\n",
         grouped(stat.requests),
         grouped(stat.blocks),
         grouped(stat.sessions),
         100.0 * curve.ceiling(),
-    );
+    )
+}
+
+fn page(name: &str, stat: &TraceStat, curve: &Curve) -> Page {
+    let most = curve.largest().0.max(1);
+    let hits = (0..=200).map(|part| part * most / 200).map(|size| (size as f64, 100.0 * curve.hit_rate(Blocks(size))));
+    let hits = Plot::new("What a cache would hit", "blocks, LRU", "% of blocks", vec![Line::new("hits", hits)]);
+    let page = Page::new("Tidepool: a trace").text(name);
+    let page = page.heading("What it is like").table(&["", ""], &rows(&summary(stat, curve))).plot(&hits);
+    spreads(stat, curve).iter().fold(page, |page, (name, values)| page.plot(&spread(&name.replace('_', " "), values)))
+}
+
+fn text(stat: &TraceStat, curve: &Curve) -> String {
+    let mut text = summary(stat, curve);
     for (name, spread) in spreads(stat, curve) {
         let [p10, p50, p90, p99] = [0.1, 0.5, 0.9, 0.99].map(|part| grouped(spread.at(part)));
         let most = grouped(spread.largest());

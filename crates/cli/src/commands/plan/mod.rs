@@ -1,7 +1,11 @@
 //! `tidepool plan`: how much memory is enough for a trace.
 
+mod page;
+
 use super::client::Outcome;
-use super::traces::{Read, SizeArgs, TraceArgs, bar, positive, rounded};
+use super::html::HtmlArgs;
+use super::input::InputArgs;
+use super::traces::{Read, SizeArgs, bar, positive, rounded};
 use crate::output;
 use clap::Args;
 use serde_json::{Value, json};
@@ -17,7 +21,7 @@ const TIB: u64 = 1 << 40;
 #[derive(Debug, Args)]
 pub struct PlanArgs {
     #[command(flatten)]
-    trace: TraceArgs,
+    input: InputArgs,
     #[command(flatten)]
     size: SizeArgs,
     /// Memory that the pool has already [default: that at the knee]
@@ -35,6 +39,8 @@ pub struct PlanArgs {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    html: HtmlArgs,
 }
 
 /// What the plan is made of.
@@ -54,10 +60,10 @@ struct Plan {
 
 /// Runs the command.
 pub(super) fn run(args: &PlanArgs) -> Outcome {
-    let trace = args.trace.open()?;
-    let mut builder = CurveBuilder::new(MOST_TRACKED, Prefill::default(), trace.block_tokens());
+    let input = args.input.open()?;
+    let mut builder = CurveBuilder::new(MOST_TRACKED, Prefill::default(), input.block_tokens);
     let (mut requests, mut blocks, mut end) = (0, 0, 0);
-    let read = args.trace.each(trace, |request| {
+    let read = input.each(|request| {
         builder.add(request);
         requests += 1;
         blocks += request.blocks.len() as u64;
@@ -77,6 +83,7 @@ pub(super) fn run(args: &PlanArgs) -> Outcome {
     } else {
         output::text(&plan.text())?
     };
+    args.html.write(|| plan.page(&args.input.name()))?;
     Ok(read.status())
 }
 

@@ -1,4 +1,4 @@
-//! A small seeded source of numbers: the same seed gives the same numbers in every process. Not for secrets.
+//! Numbers that look random and follow from a seed: the same on every machine. Not for secrets.
 
 /// SplitMix64.
 #[derive(Debug, Clone)]
@@ -6,6 +6,7 @@ pub struct Random(u64);
 
 impl Random {
     /// Starts from `seed`.
+    #[must_use]
     pub const fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -31,7 +32,9 @@ impl Random {
     }
 }
 
-/// Spreads every bit of `value` over all bits of the result.
+/// Spreads every bit of `value` over all bits of the result, one to one: the finaliser of SplitMix64.
+#[must_use]
+#[inline]
 pub const fn mix(value: u64) -> u64 {
     let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -1,0 +1,45 @@
+//! Reports as pages, for the commands that write some.
+
+use crate::page::{Line, Page, Plot};
+use clap::Args;
+use std::path::PathBuf;
+use tidepool_sim::Quantiles;
+
+/// Where a page goes.
+#[derive(Debug, Clone, Args)]
+pub(super) struct HtmlArgs {
+    /// Also write what was found as a page for a browser
+    #[arg(long, value_name = "FILE")]
+    pub(super) html: Option<PathBuf>,
+}
+
+impl HtmlArgs {
+    /// Writes the page, if somebody wants it.
+    pub(super) fn write(&self, page: impl FnOnce() -> Page) -> Result<(), String> {
+        self.html.as_ref().map_or(Ok(()), |path| page().write(path))
+    }
+}
+
+/// The rows of a report for people: of every line its name, and what follows after two spaces or more.
+pub(super) fn rows(report: &str) -> Vec<Vec<String>> {
+    let cells = |line: &str| {
+        let (name, value) = line.split_once("  ")?;
+        Some(vec![name.to_owned(), value.trim().to_owned()])
+    };
+    report.lines().filter_map(cells).collect()
+}
+
+/// How long requests took: of every percent of them, the seconds at most.
+pub(super) fn times(title: &str, of: &[(&str, &Quantiles)]) -> Plot {
+    let at = |times: &Quantiles, percent: u32| times.at(f64::from(percent) / 100.0) as f64 / 1e6;
+    let points =
+        |times: &Quantiles| (0..=100).map(|percent| (f64::from(percent), at(times, percent))).collect::<Vec<_>>();
+    let lines = of.iter().map(|(name, times)| Line::new(name, points(times))).collect();
+    Plot::new(title, "% of requests", "seconds at most", lines)
+}
+
+/// How values are spread: for each, the percent of all that do not exceed it.
+pub(super) fn spread(title: &str, of: &Quantiles) -> Plot {
+    let at = |percent: u32| (of.at(f64::from(percent) / 100.0) as f64, f64::from(percent));
+    Plot::new(title, title, "% that are not above", vec![Line::new("", (0..=100).map(at))]).log()
+}

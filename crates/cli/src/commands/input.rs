@@ -1,0 +1,170 @@
+//! Which requests a command is about: those of a trace, or generated ones.
+
+use super::Usage;
+use super::presets::{AgentsArgs, Preset};
+use super::traces::{Opened, Read, ReadArgs};
+use crate::progress;
+use clap::Args;
+use std::{error::Error, fs, path::PathBuf};
+use tidepool_sim::cluster::{ClosedLoop, OpenLoop};
+use tidepool_trace::{Millis, Report, Request, SessionId, Source, TraceError};
+use tidepool_workload::{Requests, Sessions};
+
+/// A trace, or agents to generate one of.
+#[derive(Debug, Clone, Args)]
+pub(super) struct InputArgs {
+    /// File with the trace
+    #[arg(value_name = "TRACE", required_unless_present = "preset", conflicts_with = "preset")]
+    path: Option<PathBuf>,
+    /// Generated requests instead of a trace's
+    #[arg(long, value_enum)]
+    preset: Option<Preset>,
+    #[command(flatten)]
+    agents: AgentsArgs,
+    /// Use no more than this many requests
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    requests: Option<u64>,
+    /// Decides what is random: what is generated, and which engine gets a request
+    #[arg(long, default_value_t = 1)]
+    pub(super) seed: u64,
+    #[command(flatten)]
+    read: ReadArgs,
+}
+
+impl InputArgs {
+    /// What people call it.
+    pub(super) fn name(&self) -> String {
+        match (&self.path, self.preset) {
+            (Some(path), _) => path.display().to_string(),
+            (None, Some(preset)) => format!("generated requests ({preset})"),
+            (None, None) => String::new(),
+        }
+    }
+
+    /// Begins to read, or to generate.
+    pub(super) fn open(&self) -> Result<Input, Box<dyn Error>> {
+        let most = self.requests.unwrap_or(u64::MAX);
+        let (stream, bytes, block_tokens) = match (&self.path, self.preset) {
+            (Some(_), None) if self.agents.are_given() => {
+                return Err(Usage("--sessions and --live: allowed with --preset, not with a trace".to_owned()).into());
+            }
+            (Some(path), _) => {
+                let trace = self.read.open(path)?;
+                let tokens = trace.block_tokens();
+                (Stream::Trace(Box::new(trace)), fs::metadata(path).map_or(0, |data| data.len()), tokens)
+            }
+            (None, Some(preset)) => {
+                let agents = self.agents.agents(preset, self.requests.is_some(), self.read.block_tokens, self.seed);
+                let requests = agents.requests().map_err(|error| Usage(error.to_string()))?;
+                (Stream::Made(Box::new(requests)), 0, self.read.block_tokens)
+            }
+            (None, None) => return Err(Usage("a trace, or --preset".to_owned()).into()),
+        };
+        Ok(Input { name: self.name(), stream, block_tokens, bytes, most, taken: 0, error: None })
+    }
+}
+
+/// Requests, as far as they have been taken.
+pub(super) struct Input {
+    name: String,
+    stream: Stream,
+    pub(super) block_tokens: u32,
+    /// Of the file.
+    bytes: u64,
+    /// Requests to take at most, and those that were taken.
+    most: u64,
+    taken: u64,
+    /// What ended it early.
+    error: Option<TraceError>,
+}
+
+enum Stream {
+    Trace(Box<Opened>),
+    Made(Box<Requests>),
+}
+
+impl Iterator for Input {
+    type Item = Request;
+
+    fn next(&mut self) -> Option<Request> {
+        if self.taken >= self.most {
+            return None;
+        }
+        let next = match &mut self.stream {
+            Stream::Trace(trace) => trace.next()?.map_err(|ended| self.error = Some(ended)).ok(),
+            Stream::Made(requests) => requests.next(),
+        };
+        self.taken += u64::from(next.is_some());
+        next
+    }
+}
+
+impl Input {
+    /// Has every request used.
+    pub(super) fn each(mut self, mut use_it: impl FnMut(&Request)) -> Result<Read, Box<dyn Error>> {
+        let bar = progress::bytes("reading", self.bytes);
+        while let Some(request) = self.next() {
+            use_it(&request);
+            if let Stream::Trace(trace) = &self.stream {
+                bar.set_position(trace.bytes());
+            }
+        }
+        bar.finish_and_clear();
+        self.expect_some()?;
+        Ok(self.read())
+    }
+
+    /// There is nothing to say about a trace without requests.
+    pub(super) fn expect_some(&self) -> Result<(), Box<dyn Error>> {
+        let some = self.taken > 0 || self.error.is_some();
+        if some { Ok(()) } else { Err(format!("{}: no requests in this trace", self.name).into()) }
+    }
+
+    /// The requests for engines, which may wait for answers if the loop is closed. Agents that are generated then react to them;
+    /// those of a trace come when the trace says, or later.
+    pub(super) fn source(&mut self, closed: bool) -> Box<dyn Source + Send + '_> {
+        match (&self.stream, closed) {
+            (Stream::Made(_), true) => Box::new(Reacting(self)),
+            (Stream::Trace(_), true) => Box::new(ClosedLoop::new(self)),
+            (_, false) => Box::new(OpenLoop::new(self)),
+        }
+    }
+
+    /// The agents that can react to answers: those that are generated.
+    fn agents(&mut self) -> Option<&mut Sessions> {
+        match &mut self.stream {
+            Stream::Made(requests) if self.taken < self.most => Some(requests.sessions()),
+            _ => None,
+        }
+    }
+
+    /// What was met.
+    pub(super) fn read(self) -> Read {
+        let report = match &self.stream {
+            Stream::Trace(trace) => Report { requests: self.taken, ..trace.report().clone() },
+            Stream::Made(_) => Report { requests: self.taken, ..Report::default() },
+        };
+        Read::new(&self.name, self.block_tokens, report, self.error)
+    }
+}
+
+/// Agents that react to their answers.
+struct Reacting<'a>(&'a mut Input);
+
+impl Source for Reacting<'_> {
+    fn due(&mut self) -> Option<Millis> {
+        self.0.agents()?.due()
+    }
+
+    fn next(&mut self) -> Option<Request> {
+        let next = self.0.agents()?.next();
+        self.0.taken += u64::from(next.is_some());
+        next
+    }
+
+    fn answered(&mut self, session: SessionId, at: Millis) {
+        if let Some(agents) = self.0.agents() {
+            agents.answered(session, at);
+        }
+    }
+}

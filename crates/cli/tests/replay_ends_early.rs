@@ -1,0 +1,78 @@
+//! A replay that is stopped, or whose pool vanishes, says what it found until then, and that this is not all.
+
+mod common;
+
+use common::{Daemon, code, entries, eventually, json, memory_dir, stderr};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+/// More requests than will ever be played.
+fn replay(pool: &Daemon, dir: &Path, page: &Path) -> Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidepool"));
+    command.args(["replay", "--preset", "codex", "--requests", "10000000", "--live", "8", "--pace", "200", "--json"]);
+    command.args(["--closed-loop", "--local", "1MiB", "--catalogs", pool.address("catalog", "listen")]);
+    command.arg("--dir").arg(dir).arg("--html").arg(page);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+/// Waits until the replay has put blocks of several requests.
+fn under_way(pool: &Daemon) {
+    let used = || json(&pool.run(&["stat", "--json"]))["used_bytes"].as_u64().unwrap_or(0);
+    eventually("blocks of several requests", || used() > 4 << 20);
+}
+
+fn check(output: &Output, page: &Path, why: &str) -> Value {
+    assert_eq!(code(output), 4, "{}", stderr(output));
+    assert!(stderr(output).contains(why), "{}", stderr(output));
+    let found = json(output);
+    assert_eq!(found["replay"]["partial"], true, "{found}");
+    assert!(found["replay"]["ended_early"].as_str().unwrap().contains(why), "{found}");
+    assert_eq!(found["replay"]["wrong_blocks"], 0, "{found}");
+    assert!(found["first_token_ms"]["p50"].as_f64().unwrap() > 0.0, "{found}");
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains("PARTIAL") && page.contains(why), "{page}");
+    found
+}
+
+#[test]
+fn ctrl_c_leaves_a_partial_report() {
+    let dir = memory_dir();
+    let page = dir.path().join("page.html");
+    let pool = Daemon::pool(dir.path());
+    let child = replay(&pool, dir.path(), &page);
+    under_way(&pool);
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let found = check(&child.wait_with_output().unwrap(), &page, "it was stopped");
+    assert_eq!(found["replay"]["failed_puts"], 0, "{found}");
+}
+
+#[test]
+fn a_pool_that_vanishes_leaves_a_partial_report() {
+    let dir = memory_dir();
+    let page = dir.path().join("page.html");
+    let pool = Daemon::pool(dir.path());
+    let child = replay(&pool, dir.path(), &page);
+    under_way(&pool);
+    pool.signal(Signal::KILL);
+    let found = check(&child.wait_with_output().unwrap(), &page, "the pool took nothing any more");
+    assert!(found["replay"]["failed_puts"].as_u64().unwrap() > 0, "{found}");
+}
+
+#[test]
+fn a_demo_that_is_stopped_leaves_nothing_behind() {
+    let dir = memory_dir();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidepool"));
+    command.args(["demo", "--capacity", "16MiB", "--pace", "1", "--dir"]).arg(dir.path());
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // Its first line comes when the pool is there.
+    let mut line = String::new();
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(entries(dir.path()).len(), 1, "{line}");
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((code(&output), stderr(&output).trim()), (1, "tidepool: stopped"));
+    assert!(entries(dir.path()).is_empty());
+}

@@ -1,0 +1,99 @@
+//! Blocks that engines made while they decoded.
+//!
+//! An engine saves a block as soon as it is full, whether a prompt or an answer filled it. A trace names the blocks of inputs only, so
+//! an answer's blocks are known by the input that has them: that of its session's next request, if it goes on where the answer ended.
+//! They are as old as the answer; what evicts in the order of use would have kept them as long as the prompt before them.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use tidepool_trace::{BlockHash, Request, SessionId};
+
+/// Sessions that are remembered, twice: then the older half is forgotten.
+const MOST_REMEMBERED: usize = 1 << 19;
+
+/// The last answer of every session.
+#[derive(Debug, Default)]
+pub struct Decoded {
+    young: HashMap<SessionId, Answered>,
+    old: HashMap<SessionId, Answered>,
+}
+
+/// A request and its answer.
+#[derive(Debug)]
+struct Answered {
+    engine: u32,
+    /// Tokens of both.
+    tokens: u64,
+    /// Full blocks of the input, and the last of them.
+    prompt: usize,
+    last: Option<BlockHash>,
+    /// Full blocks of both.
+    full: usize,
+}
+
+impl Decoded {
+    /// An engine has answered a request, with blocks of `block_tokens` tokens. Says how many blocks the answer filled.
+    pub fn answered(&mut self, request: &Request, engine: u32, block_tokens: u32) -> u64 {
+        let (input, block) = (u64::from(request.input_tokens), u64::from(block_tokens.max(1)));
+        let tokens = input + u64::from(request.output_tokens);
+        // What follows the last token was never computed, nor is what it would need.
+        let full = (tokens.saturating_sub(1) / block).max(input / block) as usize;
+        let prompt = ((input / block) as usize).min(request.blocks.len());
+        let last = prompt.checked_sub(1).map(|at| request.blocks[at]);
+        if let Some(origin) = request.origin.filter(|origin| !origin.last) {
+            if self.young.len() >= MOST_REMEMBERED {
+                self.old = std::mem::take(&mut self.young);
+            }
+            self.young.insert(origin.session, Answered { engine, tokens, prompt, last, full });
+        }
+        (full - prompt.min(full)) as u64
+    }
+
+    /// Which of a request's blocks the answer before it filled, and on which engine.
+    pub fn before(&mut self, request: &Request) -> Option<(u32, Range<usize>)> {
+        let session = request.origin?.session;
+        let before = self.young.remove(&session).or_else(|| self.old.remove(&session))?;
+        let goes_on = u64::from(request.input_tokens) >= before.tokens
+            && before.prompt.checked_sub(1).map(|at| request.blocks.get(at).copied()) == before.last.map(Some);
+        let filled = before.prompt..before.full.min(request.blocks.len());
+        (goes_on && !filled.is_empty()).then_some((before.engine, filled))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidepool_trace::{Millis, Origin};
+
+    fn request(input_tokens: u32, first: u64, last: bool) -> Request {
+        let origin = Origin { session: SessionId(1), parent: None, turn: 0, pause: Millis(0), calls: None, last };
+        let blocks = (first..).take(input_tokens.div_ceil(16) as usize).map(BlockHash).collect();
+        Request { at: Millis(0), input_tokens, output_tokens: 30, blocks, origin: Some(origin) }
+    }
+
+    /// What a request gets of the answer before.
+    fn after(before: &Request, next: &Request) -> Option<Range<usize>> {
+        let mut decoded = Decoded::default();
+        decoded.answered(before, 7, 16);
+        decoded.before(next).map(|(engine, blocks)| {
+            assert_eq!(engine, 7);
+            blocks
+        })
+    }
+
+    #[test]
+    fn an_answer_fills_the_blocks_behind_its_prompt() {
+        // 70 tokens, of which the last was sampled and not computed: blocks 2 and 3 of 16 tokens, and 5 tokens of the next.
+        assert_eq!(after(&request(40, 0, false), &request(100, 0, false)), Some(2..4));
+        assert_eq!(after(&request(48, 0, false), &request(100, 0, false)), Some(3..4));
+        let unnamed = Request { origin: None, ..request(40, 0, false) };
+        assert_eq!(after(&unnamed, &unnamed), None);
+    }
+
+    #[test]
+    fn what_does_not_go_on_where_the_answer_ended_has_none_of_it() {
+        assert_eq!(after(&request(40, 0, false), &request(40, 0, false)), None, "a retry");
+        assert_eq!(after(&request(40, 0, false), &request(100, 50, false)), None, "another prefix");
+        assert_eq!(after(&request(40, 0, true), &request(100, 0, false)), None, "it had ended");
+    }
+}

@@ -1,0 +1,133 @@
+//! All that is waited for: GPUs, and what bytes and keys go through on their way: PCIe links, memories, NICs, disks, catalogs.
+
+use super::history::History;
+use super::queue::{Kind, Load, Queue};
+use super::store::Tier;
+use super::{Cluster, Nanos};
+
+/// The queues of a cluster.
+pub(super) struct Fabric<'a> {
+    cluster: &'a Cluster,
+    engines: Vec<Engine>,
+    hosts: Vec<Host>,
+    catalog: Queue,
+    history: History,
+    /// Bytes that went from one host to another.
+    pub(super) network_bytes: u64,
+}
+
+#[derive(Default, Clone)]
+struct Engine {
+    gpu: Queue,
+    pcie: Queue,
+}
+
+#[derive(Default, Clone)]
+struct Host {
+    nic_in: Queue,
+    nic_out: Queue,
+    memory: Queue,
+    disk: Queue,
+}
+
+impl<'a> Fabric<'a> {
+    pub(super) fn new(cluster: &'a Cluster, engines: u32, hosts: u32) -> Self {
+        let engines = vec![Engine::default(); engines as usize];
+        let hosts = vec![Host::default(); hosts as usize];
+        Self { cluster, engines, hosts, catalog: Queue::default(), history: History::default(), network_bytes: 0 }
+    }
+
+    /// The host of an engine.
+    pub(super) fn host_of(&self, engine: u32) -> u32 {
+        engine / self.cluster.engines_per_host.max(1)
+    }
+
+    fn bytes(&self, blocks: u64) -> f64 {
+        (blocks * self.cluster.block_bytes) as f64
+    }
+
+    /// When an engine has computed what takes so many seconds and could have begun at `ready`.
+    pub(super) fn compute(&mut self, now: Nanos, engine: u32, ready: Nanos, seconds: f64) -> Nanos {
+        let gpu = &mut self.engines[engine as usize].gpu;
+        gpu.note_wait(now.since(ready));
+        gpu.join(now, seconds)
+    }
+
+    /// When the catalogs have said where `keys` blocks are.
+    pub(super) fn ask(&mut self, now: Nanos, keys: usize) -> Nanos {
+        let speed = &self.cluster.speed;
+        self.catalog.join(now, keys as f64 / speed.catalog).after(Nanos::of_seconds(speed.look_up))
+    }
+
+    /// When blocks of one host's tier have got to the host of an engine.
+    pub(super) fn fetch(&mut self, now: Nanos, engine: u32, (from, tier): (u32, Tier), blocks: u64) -> Nanos {
+        let (bytes, to, speed) = (self.bytes(blocks), self.host_of(engine), &self.cluster.speed);
+        let holder = &mut self.hosts[from as usize];
+        let mut ready = holder.memory.join(now, bytes / speed.memory);
+        if tier == Tier::Disk {
+            ready = ready.max(holder.disk.join(now, bytes / speed.disk));
+        }
+        if from != to {
+            self.network_bytes += bytes as u64;
+            ready = ready.max(holder.nic_out.join(now, bytes / speed.nic));
+            let reader = &mut self.hosts[to as usize];
+            ready = ready.max(reader.nic_in.join(now, bytes / speed.nic));
+            // Written by the NIC, and read on the way to the GPU.
+            ready = ready.max(reader.memory.join(now, 2.0 * bytes / speed.memory));
+        }
+        ready
+    }
+
+    /// When blocks have got from its host to an engine.
+    pub(super) fn load(&mut self, now: Nanos, engine: u32, blocks: u64) -> Nanos {
+        let seconds = self.bytes(blocks) / self.cluster.speed.pcie;
+        self.engines[engine as usize].pcie.join(now, seconds)
+    }
+
+    /// An engine saves blocks on its host.
+    pub(super) fn save(&mut self, now: Nanos, engine: u32, blocks: u64) {
+        if blocks > 0 {
+            let (bytes, host) = (self.bytes(blocks), self.host_of(engine) as usize);
+            self.engines[engine as usize].pcie.join(now, bytes / self.cluster.speed.pcie);
+            self.hosts[host].memory.join(now, bytes / self.cluster.speed.memory);
+        }
+    }
+
+    /// A host writes blocks to its disk.
+    pub(super) fn demote(&mut self, now: Nanos, host: u32, blocks: u64) {
+        let seconds = self.bytes(blocks) / self.cluster.speed.disk;
+        self.hosts[host as usize].disk.join(now, seconds);
+    }
+
+    /// Remembers how much everything has served, if it is time.
+    pub(super) fn remember(&mut self, now: Nanos) {
+        if self.history.is_due(now) {
+            self.note(now);
+        }
+    }
+
+    fn note(&mut self, now: Nanos) {
+        let mut history = std::mem::take(&mut self.history);
+        history.note(now, Kind::ALL.iter().flat_map(|kind| self.queues(*kind)));
+        self.history = history;
+    }
+
+    /// How busy everything was from one time to another, in a run that ends `now`.
+    pub(super) fn loads(&mut self, now: Nanos, from: Nanos, until: Nanos) -> Vec<Load> {
+        self.note(now);
+        let mut busy = self.history.busy(from, until).into_iter();
+        Kind::ALL.iter().map(|kind| Load::of(*kind, self.queues(*kind).zip(&mut busy))).collect()
+    }
+
+    fn queues(&self, kind: Kind) -> Box<dyn Iterator<Item = &Queue> + '_> {
+        match kind {
+            Kind::Gpu => Box::new(self.engines.iter().map(|engine| &engine.gpu)),
+            Kind::Pcie => Box::new(self.engines.iter().map(|engine| &engine.pcie)),
+            Kind::NicOut => Box::new(self.hosts.iter().map(|host| &host.nic_out)),
+            Kind::NicIn => Box::new(self.hosts.iter().map(|host| &host.nic_in)),
+            Kind::Memory => Box::new(self.hosts.iter().map(|host| &host.memory)),
+            Kind::Disk => Box::new(self.hosts.iter().map(|host| &host.disk)),
+            Kind::Catalog => Box::new(std::iter::once(&self.catalog)),
+        }
+    }
+}

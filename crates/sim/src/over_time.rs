@@ -1,0 +1,67 @@
+//! What a cache did when: parts of time that become twice as long whenever there are too many of them.
+
+use crate::{Blocks, Tally};
+use tidepool_trace::{Millis, Request};
+
+/// Parts that are kept at most.
+const MOST_PARTS: usize = 256;
+
+/// Sums over requests, by time.
+#[derive(Debug, Clone)]
+pub struct OverTime {
+    /// How long a part is.
+    width: Millis,
+    parts: Vec<Tally>,
+}
+
+impl Default for OverTime {
+    fn default() -> Self {
+        Self { width: Millis(1000), parts: Vec::new() }
+    }
+}
+
+impl OverTime {
+    /// Adds a request of this time, of which `hits` blocks, of `block_tokens` tokens each, were hit.
+    pub fn add(&mut self, at: Millis, request: &Request, hits: Blocks, block_tokens: u32) {
+        while at.0 / self.width.0 >= MOST_PARTS as u64 {
+            self.parts = self.parts.chunks(2).map(|pair| pair.iter().copied().sum()).collect();
+            self.width = Millis(self.width.0.saturating_mul(2));
+        }
+        let part = (at.0 / self.width.0) as usize;
+        if self.parts.len() <= part {
+            self.parts.resize(part + 1, Tally::default());
+        }
+        self.parts[part].add(request, hits, block_tokens);
+    }
+
+    /// Seconds of a part.
+    #[must_use]
+    pub fn width_seconds(&self) -> f64 {
+        self.width.0 as f64 / 1000.0
+    }
+
+    /// The second in the middle of every part, and its sums.
+    pub fn parts(&self) -> impl Iterator<Item = (f64, &Tally)> {
+        let middle = |part: usize| (part as f64 + 0.5) * self.width_seconds();
+        self.parts.iter().enumerate().map(move |(part, tally)| (middle(part), tally))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidepool_trace::BlockHash;
+
+    #[test]
+    fn nothing_is_lost_however_long_it_takes() {
+        let blocks = vec![BlockHash(1), BlockHash(2)];
+        let request = Request { at: Millis(0), input_tokens: 1024, output_tokens: 1, blocks, origin: None };
+        let mut over_time = OverTime::default();
+        for at in [0, 999, 1000, 300_000, 86_400_000, u64::MAX] {
+            over_time.add(Millis(at), &request, Blocks(1), 512);
+            assert!(over_time.parts.len() <= MOST_PARTS);
+        }
+        let sum: Tally = over_time.parts.iter().copied().sum();
+        assert_eq!((sum.requests, sum.blocks, sum.hit_blocks, sum.hit_tokens), (6, 12, 6, 3072));
+    }
+}

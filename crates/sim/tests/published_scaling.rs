@@ -1,0 +1,78 @@
+//! The published scaling shape: sessions and engines grow together, requests go round-robin, from 75 sessions on 12 engines to 375 on
+//! 60. Hits stay above 95 %, and throughput grows with the engines; with a tenth of the network it does not, and the report says why.
+
+use tidepool_sim::Blocks;
+use tidepool_sim::cluster::{Cluster, Kind, Report, Speed, run};
+use tidepool_workload::Agents;
+
+const ENGINES: [u32; 3] = [12, 36, 60];
+const NIC: f64 = 25e9;
+
+/// Four engines a host, 64 GiB of their own each, and a pool that is large enough.
+fn cluster(engines: u32) -> Cluster {
+    Cluster { engines, engines_per_host: 4, node_blocks: Blocks::UNLIMITED, ..Cluster::default() }
+}
+
+fn simulate(cluster: &Cluster) -> Report {
+    let live = cluster.engines * 75 / 12;
+    let agents = Agents { sessions: Some(3 * u64::from(live)), ..Agents::scaling(live) };
+    let report = run(cluster, &mut agents.sessions().unwrap());
+    println!(
+        "{} engines, {live} sessions at once: {:.2} % hits, {:.3} requests a second, {:?}",
+        cluster.engines,
+        100.0 * report.tally.hit_rate(),
+        report.requests_per_second(),
+        report
+            .loads
+            .iter()
+            .map(|load| format!("{} {:.2} {:.2}", load.kind.name(), load.mean, load.most))
+            .collect::<Vec<_>>(),
+    );
+    report
+}
+
+/// Throughput of every number of engines, as a part of what the first has for each of them.
+fn shape(reports: &[(u32, Report)]) -> Vec<f64> {
+    let each = |(engines, report): &(u32, Report)| report.requests_per_second() / f64::from(*engines);
+    reports.iter().map(|of| each(of) / each(&reports[0])).collect()
+}
+
+fn with_nic(nic: f64) -> Vec<(u32, Report)> {
+    let speed = Speed { nic, ..Speed::default() };
+    ENGINES.map(|engines| (engines, simulate(&Cluster { speed, ..cluster(engines) }))).into()
+}
+
+#[test]
+fn throughput_grows_with_the_engines_and_hits_stay_above_95_per_cent() {
+    let reports = with_nic(NIC);
+    for (engines, report) in &reports {
+        assert!(report.tally.hit_rate() > 0.95, "{engines} engines: {}", report.tally.hit_rate());
+        assert!(report.saturated().is_empty(), "{engines} engines: {:?}", report.saturated());
+    }
+    let shape = shape(&reports);
+    assert!(shape.iter().all(|part| (0.9..=1.1).contains(part)), "{shape:?}");
+}
+
+#[test]
+fn a_tenth_of_the_network_bends_the_line_and_is_named() {
+    let reports = with_nic(NIC / 10.0);
+    let shape = shape(&reports);
+    assert!(shape[2] < 0.8, "{shape:?}");
+    assert!(shape.windows(2).all(|pair| pair[1] < pair[0]), "{shape:?}");
+    for (engines, report) in &reports {
+        let saturated = report.saturated();
+        let named: Vec<Kind> = saturated.iter().map(|load| load.kind).collect();
+        assert!(named.iter().all(|kind| matches!(kind, Kind::NicIn | Kind::NicOut)), "{engines}: {saturated:?}");
+        assert!(saturated.first().is_some_and(|load| load.mean > 0.8), "{engines}: {saturated:?}");
+    }
+}
+
+/// Nobody keeps the shared prompt but the host that computed it first: all engines' loads meet there.
+#[test]
+fn a_prompt_that_all_share_is_a_hot_spot_where_engines_keep_nothing() {
+    let report = simulate(&Cluster { local_blocks: Blocks(0), ..cluster(60) });
+    let saturated = report.saturated();
+    let [hot] = saturated.as_slice() else { panic!("{saturated:?}") };
+    assert_eq!(hot.kind, Kind::NicOut);
+    assert!(hot.most > 0.95 && hot.mean < 0.4, "{hot:?}");
+}
