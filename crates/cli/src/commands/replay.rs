@@ -56,10 +56,8 @@ pub(super) fn run(args: &ReplayArgs) -> Outcome {
     let (progress, closed) = (Progress::until(stop_flag()?), args.of_engines.closed_loop);
     let played = progress::waiting("replaying", || tidepool_replay::run(&settings, input.source(closed), &progress));
     let played = played.map_err(|error| error.to_string())?;
-    if played.partial.is_none() {
-        input.expect_some()?;
-    }
-    let (read, counts) = (input.read(), Counts::of(&progress));
+    let read = if played.partial.is_some() { input.read() } else { input.finish()? };
+    let counts = Counts::of(&progress);
     match args.client.json {
         true => output::line(&json_of(args, &played, &counts, &read))?,
         false => output::text(&format!("{}{}", reports::text(&played.report), counts.text(&played)))?,
