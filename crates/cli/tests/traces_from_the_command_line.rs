@@ -51,10 +51,15 @@ fn sim_prints_the_hit_rate_as_a_fraction() {
 fn mistakes_are_named_with_what_is_allowed() {
     let dir = tempfile::tempdir().unwrap();
     let trace = rounds(&dir);
-    let cases: [(&[&str], &str); 7] = [
+    let cases: [(&[&str], &str); 9] = [
         (&["sim", text(&trace), "--capacity", "1MiB"], "allowed is a block or more for each node, 64.0 MiB in all"),
         (&["sim", text(&trace), "--engines", "8", "--capacity-blocks", "7"], "512.0 MiB in all"),
         (&["sim", text(&trace), "--policy", "mru"], "allowed are lru, s3fifo, sieve, agents, clairvoyant and optimal"),
+        (&["sim", "/dev/null", "--policy", "optimal"], "--policy optimal reads the trace twice: allowed is a file"),
+        (
+            &["replay", text(&trace), "--no-pool", "--engines", "256"],
+            "engines times batch is 16384: allowed are 1 to 4096",
+        ),
         (&["sim", text(&trace), "--capacity-blocks", "0"], "0 is not in 1.."),
         (&["sim", text(&trace), "--capacity", "0B"], "allowed is 1B or more"),
         (&["trace", "scale", text(&trace), "-o", "x", "--factor", "0"], "allowed is a number from 0.000001"),
