@@ -51,10 +51,15 @@ fn sim_prints_the_hit_rate_as_a_fraction() {
 fn mistakes_are_named_with_what_is_allowed() {
     let dir = tempfile::tempdir().unwrap();
     let trace = rounds(&dir);
-    let cases: [(&[&str], &str); 7] = [
+    let cases: [(&[&str], &str); 9] = [
         (&["sim", text(&trace), "--capacity", "1MiB"], "allowed is a block or more for each node, 64.0 MiB in all"),
         (&["sim", text(&trace), "--engines", "8", "--capacity-blocks", "7"], "512.0 MiB in all"),
         (&["sim", text(&trace), "--policy", "mru"], "allowed are lru, s3fifo, sieve, agents, clairvoyant and optimal"),
+        (&["sim", "/dev/null", "--policy", "optimal"], "--policy optimal reads the trace twice: allowed is a file"),
+        (
+            &["replay", text(&trace), "--no-pool", "--engines", "256"],
+            "engines times batch is 16384: allowed are 1 to 4096",
+        ),
         (&["sim", text(&trace), "--capacity-blocks", "0"], "0 is not in 1.."),
         (&["sim", text(&trace), "--capacity", "0B"], "allowed is 1B or more"),
         (&["trace", "scale", text(&trace), "-o", "x", "--factor", "0"], "allowed is a number from 0.000001"),
@@ -71,6 +76,18 @@ fn mistakes_are_named_with_what_is_allowed() {
         let output = tidepool(&[command, &[text(&empty)]].concat());
         assert_eq!(code(&output), 1, "{command:?}");
         assert!(stderr(&output).contains("no requests in this trace"), "{command:?}: {}", stderr(&output));
+    }
+    let malformed = dir.path().join("malformed");
+    std::fs::write(&malformed, "{\"x\":\n{}\n").unwrap();
+    for command in [&["sim"][..], &["sim", "--engines", "2"], &["plan"], &["trace", "stat"], &["replay", "--no-pool"]] {
+        let output = tidepool(&[command, &[text(&malformed)]].concat());
+        assert_eq!(code(&output), 1, "{command:?}");
+        let said = stderr(&output);
+        assert!(
+            said.contains("2 malformed lines skipped; the first: line 1: EOF while parsing a value at column"),
+            "{said}"
+        );
+        assert!(said.contains("no requests in this trace"), "{said}");
     }
     let missing = tidepool(&["sim", "/no/such/trace"]);
     assert_eq!(code(&missing), 1);
@@ -223,4 +240,37 @@ fn every_report_can_be_a_page_that_fetches_nothing() {
     let nowhere = tidepool(&["plan", text(&trace), "--html", "/no/such/dir/page.html"]);
     assert_eq!(code(&nowhere), 1);
     assert!(stderr(&nowhere).contains("/no/such/dir/page.html"), "{}", stderr(&nowhere));
+}
+
+/// What a line may say at most once broke sums, filled memory by the second of a run, and had a plan look for the next power of two.
+#[test]
+fn the_largest_numbers_that_a_trace_may_have_are_only_large() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("extreme");
+    let line = |at: u64, last: &str| {
+        format!(
+            "{{\"at_ms\":{at},\"input_tokens\":600,\"output_tokens\":4294967295,\"blocks\":\"{:016x}{:016x}\",\
+             \"session\":18446744073709551615,\"turn\":4294967295,\"pause_ms\":18446744073709551615{last}}}\n",
+            u64::MAX,
+            0
+        )
+    };
+    let head = "{\"tidepool_trace\":1,\"block_tokens\":512}\n";
+    std::fs::write(&path, [head, &line(0, ""), &line(u64::MAX - 1, ",\"last\":true")].concat()).unwrap();
+    let (most, written) = ("18446744073709551615B", dir.path().join("o"));
+    let commands: [&[&str]; 9] = [
+        &["sim"],
+        &["sim", "--policy", "agents", "--capacity-blocks", "1"],
+        &["sim", "--engines", "2", "--local", "0B"],
+        &["sim", "--engines", "2", "--closed-loop", "--token-bytes", most, "--disk", most],
+        &["sim", "--engines", "1", "--decode", "1000000h", "--nic-rate", "1B"],
+        &["plan"],
+        &["plan", "--token-bytes", most, "--have", most, "--disk", most],
+        &["trace", "stat"],
+        &["trace", "scale", "--factor", "1000000", "-o", text(&written)],
+    ];
+    for command in commands {
+        let output = tidepool(&[command, &[text(&path), "--json"]].concat());
+        assert_eq!(code(&output), 0, "{command:?}: {}", stderr(&output));
+    }
 }

@@ -1,38 +1,45 @@
 //! Time as the trace has it: faster than ours by the pace.
 
 use crate::progress::Progress;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// How often who waits looks whether the run is to end.
 pub(crate) const STEP: Duration = Duration::from_millis(100);
 
-/// Counts from when it was made.
-#[derive(Debug, Clone, Copy)]
+/// Counts from when somebody first looked at it.
+#[derive(Debug)]
 pub(crate) struct Clock {
-    start: Instant,
+    start: OnceLock<Instant>,
     pace: f64,
 }
 
 impl Clock {
-    pub(crate) fn new(pace: f64) -> Self {
-        Self { start: Instant::now(), pace }
+    pub(crate) const fn new(pace: f64) -> Self {
+        Self { start: OnceLock::new(), pace }
+    }
+
+    fn start(&self) -> Instant {
+        *self.start.get_or_init(Instant::now)
     }
 
     /// The trace's time now.
     pub(crate) fn now(&self) -> Duration {
-        self.start.elapsed().mul_f64(self.pace)
+        self.start().elapsed().mul_f64(self.pace)
     }
 
-    /// When the trace's time will be `at`.
-    pub(crate) fn instant(&self, at: Duration) -> Instant {
-        self.start + at.div_f64(self.pace)
+    /// When the trace's time will be `at`; none if that is too far away to say.
+    pub(crate) fn instant(&self, at: Duration) -> Option<Instant> {
+        let real = Duration::try_from_secs_f64(at.as_secs_f64() / self.pace).ok()?;
+        self.start().checked_add(real)
     }
 
-    /// Takes `span` of the trace's time; none if the run ended meanwhile.
-    pub(crate) fn take(&self, span: Duration, progress: &Progress) -> Option<()> {
-        let until = Instant::now() + span.div_f64(self.pace);
+    /// Takes `seconds` of the trace's time; none if the run ended meanwhile.
+    pub(crate) fn take(&self, seconds: f64, progress: &Progress) -> Option<()> {
+        let until =
+            self.instant(self.now().saturating_add(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)));
         while progress.ending().is_none() {
-            match until.saturating_duration_since(Instant::now()) {
+            match until.map_or(STEP, |until| until.saturating_duration_since(Instant::now())) {
                 Duration::ZERO => return Some(()),
                 left => std::thread::sleep(left.min(STEP)),
             }

@@ -22,7 +22,7 @@ const GONE_AFTER: Duration = Duration::from_secs(10);
 /// One engine. Several requests are served at a time, their prompts computed one after the other.
 pub(crate) struct Engine<'a> {
     settings: &'a Settings,
-    clock: Clock,
+    clock: &'a Clock,
     progress: &'a Progress,
     client: Option<Client>,
     // Short sections.
@@ -35,7 +35,12 @@ pub(crate) struct Engine<'a> {
 }
 
 impl<'a> Engine<'a> {
-    pub(crate) fn new(settings: &'a Settings, clock: Clock, progress: &'a Progress, client: Option<Client>) -> Self {
+    pub(crate) fn new(
+        settings: &'a Settings,
+        clock: &'a Clock,
+        progress: &'a Progress,
+        client: Option<Client>,
+    ) -> Self {
         let local = Mutex::new(Pool::new(settings.cluster.local_blocks, Policy::Lru.build()));
         let (gpu, running, refused_since) = (FairMutex::new(()), AtomicU32::new(0), Mutex::new(None));
         Self { settings, clock, progress, client, local, gpu, running, refused_since }
@@ -62,14 +67,14 @@ impl<'a> Engine<'a> {
         let prefill = cluster.prefill_seconds(request, hits);
         let others = self.running.fetch_add(1, Ordering::AcqRel);
         let computing = self.gpu.lock();
-        self.clock.take(Duration::from_secs_f64(prefill), self.progress)?;
+        self.clock.take(prefill, self.progress)?;
         drop(computing);
         let first_token = self.clock.now().saturating_sub(surplus);
         self.local.lock().take_in(request, self.clock.now());
         self.move_bytes(&mut surplus, |client| self.store(client, &request.blocks[hits.0 as usize..]));
         let token = cluster.speed.token_seconds(others);
         let decoding = token * f64::from(request.output_tokens.saturating_sub(1));
-        self.clock.take(Duration::from_secs_f64(decoding), self.progress)?;
+        self.clock.take(decoding, self.progress)?;
         self.running.fetch_sub(1, Ordering::AcqRel);
         let done = self.clock.now().saturating_sub(surplus);
         Some(Answer { hits, local: Blocks(local), prefill, arrived, first_token, token, done })

@@ -58,7 +58,7 @@ pub fn run<S: Source + Send>(
     // Each engine is a client of its own, as it would be in a process of its own.
     let clients = (0..engines).map(|_| settings.pool.clone().map(Client::connect).transpose());
     let clients = clients.collect::<Result<Vec<_>, _>>()?;
-    let clock = Clock::new(settings.pace);
+    let clock = &Clock::new(settings.pace);
     let engines: Vec<_> = clients.into_iter().map(|client| Engine::new(settings, clock, progress, client)).collect();
     let state = State { source, report: Report::default(), under_way: 0 };
     let shared = Shared { state: Mutex::new(state), changed: Condvar::new(), decoded: Mutex::default() };
@@ -87,7 +87,7 @@ pub fn run<S: Source + Send>(
 fn dispatch<S: Source>(
     shared: &Shared<S>,
     queues: &[SyncSender<Arrival>],
-    clock: Clock,
+    clock: &Clock,
     settings: &Settings,
     progress: &Progress,
 ) -> Duration {
@@ -109,11 +109,12 @@ fn dispatch<S: Source>(
                 state = shared.state.lock();
                 continue;
             }
-            Some(due) => clock.instant(Duration::from_millis(due.0)).min(Instant::now() + STEP),
+            Some(due) => clock.instant(Duration::from_millis(due.0)),
             None if state.under_way == 0 => break,
-            None => Instant::now() + STEP,
+            None => None,
         };
-        shared.changed.wait_until(&mut state, until);
+        let step = Instant::now() + STEP;
+        shared.changed.wait_until(&mut state, until.map_or(step, |until| until.min(step)));
     }
     latest
 }
@@ -123,7 +124,7 @@ fn work<S: Source>(
     (engines, number): (&[Engine<'_>], usize),
     arrivals: &Mutex<Receiver<Arrival>>,
     shared: &Shared<S>,
-    clock: Clock,
+    clock: &Clock,
     settings: &Settings,
     progress: &Progress,
 ) {

@@ -4,7 +4,9 @@ use crate::{Blocks, Tally};
 use tidepool_trace::{Millis, Request};
 
 /// Parts that are kept at most.
-const MOST_PARTS: usize = 256;
+const MOST_PARTS: usize = 1024;
+/// Fewer parts than that say nothing about how steady something was.
+const LEAST_STEADY: usize = 10;
 
 /// Sums over requests, by time.
 #[derive(Debug, Clone)]
@@ -40,6 +42,24 @@ impl OverTime {
         self.width.0 as f64 / 1000.0
     }
 
+    /// From which second to which most requests came, and what they did: without the first tenth of all and the last. None if these
+    /// are too few seconds to say anything.
+    #[must_use]
+    pub fn steady(&self) -> Option<(f64, f64, Tally)> {
+        let total: u64 = self.parts.iter().map(|part| part.requests).sum();
+        let mut sum = 0;
+        let running = self.parts.iter().map(|part| {
+            sum += part.requests;
+            sum
+        });
+        let sums: Vec<u64> = running.collect();
+        let after = |tenths: u64| sums.partition_point(|sum| sum.saturating_mul(10) <= total.saturating_mul(tenths));
+        let (first, last) = (after(1), after(9));
+        let second = |part: usize| part as f64 * self.width_seconds();
+        let steady = (last >= first + LEAST_STEADY).then(|| self.parts[first..last].iter().copied().sum());
+        steady.map(|sum| (second(first), second(last), sum))
+    }
+
     /// The second in the middle of every part, and its sums.
     pub fn parts(&self) -> impl Iterator<Item = (f64, &Tally)> {
         let middle = |part: usize| (part as f64 + 0.5) * self.width_seconds();
@@ -52,13 +72,28 @@ mod tests {
     use super::*;
     use tidepool_trace::BlockHash;
 
+    fn request() -> Request {
+        let blocks = vec![BlockHash(1), BlockHash(2)];
+        Request { at: Millis(0), input_tokens: 1024, output_tokens: 1, blocks, origin: None }
+    }
+
+    #[test]
+    fn what_is_steady_leaves_out_the_first_and_the_last_tenth() {
+        let mut over_time = OverTime::default();
+        for second in 0..100 {
+            over_time.add(Millis(second * 1000), &request(), Blocks(1), 512);
+        }
+        let (from, until, sum) = over_time.steady().expect("a hundred seconds are enough");
+        assert_eq!((from, until, sum.requests), (10.0, 90.0, 80));
+        over_time.add(Millis(u64::MAX), &request(), Blocks(1), 512);
+        assert!(over_time.steady().is_none());
+    }
+
     #[test]
     fn nothing_is_lost_however_long_it_takes() {
-        let blocks = vec![BlockHash(1), BlockHash(2)];
-        let request = Request { at: Millis(0), input_tokens: 1024, output_tokens: 1, blocks, origin: None };
         let mut over_time = OverTime::default();
         for at in [0, 999, 1000, 300_000, 86_400_000, u64::MAX] {
-            over_time.add(Millis(at), &request, Blocks(1), 512);
+            over_time.add(Millis(at), &request(), Blocks(1), 512);
             assert!(over_time.parts.len() <= MOST_PARTS);
         }
         let sum: Tally = over_time.parts.iter().copied().sum();

@@ -57,7 +57,8 @@ impl Setting {
     /// Sizes worth looking at: each about twice the one before, from one block to more than enough.
     #[must_use]
     pub fn sizes(&self, curve: &Curve) -> Vec<u64> {
-        let most = curve.largest().0.max(1).saturating_mul(self.block_bytes).next_power_of_two();
+        let most = curve.largest().0.max(1).saturating_mul(self.block_bytes);
+        let most = most.checked_next_power_of_two().unwrap_or(1 << 63);
         let least = (most >> 12).max(self.block_bytes);
         std::iter::successors(Some(most), |size| Some(size / 2))
             .take_while(|size| *size >= least)

@@ -41,6 +41,11 @@ impl InputArgs {
         }
     }
 
+    /// Whether it can be opened again and is the same then.
+    pub(super) fn is_lasting(&self) -> bool {
+        self.path.as_ref().is_none_or(|path| fs::metadata(path).is_ok_and(|data| data.is_file()))
+    }
+
     /// Begins to read, or to generate.
     pub(super) fn open(&self) -> Result<Input, Box<dyn Error>> {
         let most = self.requests.unwrap_or(u64::MAX);
@@ -110,14 +115,14 @@ impl Input {
             }
         }
         bar.finish_and_clear();
-        self.expect_some()?;
-        Ok(self.read())
+        self.finish()
     }
 
-    /// There is nothing to say about a trace without requests.
-    pub(super) fn expect_some(&self) -> Result<(), Box<dyn Error>> {
-        let some = self.taken > 0 || self.error.is_some();
-        if some { Ok(()) } else { Err(format!("{}: no requests in this trace", self.name).into()) }
+    /// What was met. There is nothing to say about a trace without requests.
+    pub(super) fn finish(self) -> Result<Read, Box<dyn Error>> {
+        let (some, name) = (self.taken > 0 || self.error.is_some(), self.name.clone());
+        let read = self.read();
+        if some { Ok(read) } else { Err(format!("{name}: no requests in this trace").into()) }
     }
 
     /// The requests for engines, which may wait for answers if the loop is closed. Agents that are generated then react to them;
@@ -138,7 +143,7 @@ impl Input {
         }
     }
 
-    /// What was met.
+    /// What was met, be it nothing.
     pub(super) fn read(self) -> Read {
         let report = match &self.stream {
             Stream::Trace(trace) => Report { requests: self.taken, ..trace.report().clone() },

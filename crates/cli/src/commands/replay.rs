@@ -1,5 +1,6 @@
 //! `tidepool replay`: plays a trace against a running pool, with real bytes, from emulated engines.
 
+use super::Usage;
 use super::client::{ClientArgs, Outcome, PARTIAL};
 use super::engines::{EnginesArgs, above_zero};
 use super::html::HtmlArgs;
@@ -18,7 +19,7 @@ use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tidepool_client::ClientConfig;
-use tidepool_replay::{Partial, Progress, Replay, Settings};
+use tidepool_replay::{InvalidSettings, Partial, Progress, Replay, Settings};
 use tidepool_types::ByteSize;
 
 /// What to play, and on what.
@@ -55,17 +56,20 @@ pub(super) fn run(args: &ReplayArgs) -> Outcome {
     let settings = settings(args, input.block_tokens)?;
     let (progress, closed) = (Progress::until(stop_flag()?), args.of_engines.closed_loop);
     let played = progress::waiting("replaying", || tidepool_replay::run(&settings, input.source(closed), &progress));
-    let played = played.map_err(|error| error.to_string())?;
-    if played.partial.is_none() {
-        input.expect_some()?;
-    }
-    let (read, counts) = (input.read(), Counts::of(&progress));
+    let played = played.map_err(blame)?;
+    let read = if played.partial.is_some() { input.read() } else { input.finish()? };
+    let counts = Counts::of(&progress);
     match args.client.json {
         true => output::line(&json_of(args, &played, &counts, &read))?,
         false => output::text(&format!("{}{}", reports::text(&played.report), counts.text(&played)))?,
     };
     args.html.write(|| page(args, &played, &counts))?;
     status(&played, &counts, read.status())
+}
+
+/// Settings that are not allowed are the command line's fault.
+fn blame(error: Box<dyn Error + Send + Sync>) -> Box<dyn Error> {
+    if error.is::<InvalidSettings>() { Usage(error.to_string()).into() } else { error }
 }
 
 /// What the first Ctrl-C or SIGTERM sets; the second one ends the process at once.

@@ -99,7 +99,7 @@ fn summary(report: &Report) -> String {
     let text = format!(
         "hit rate      {:.2} % ({:.2} % the engines' own, {:.2} % from disk)\nrequests      {} in {:.1} s\n\
          throughput    {:.2} requests, {:.0} tokens in, {:.0} tokens out a second\nfirst token   {}\nend to end    {}\n\
-         in limits     {:.2} %\nGPU time      {:.0} s computed, {:.0} s saved\nloaded        {}\n",
+         in limits     {:.2} %, {:.2} requests a second\nGPU time      {:.0} s computed, {:.0} s saved\nloaded        {}\n",
         100.0 * report.tally.hit_rate(),
         100.0 * rate(report, report.local_hit_blocks),
         100.0 * rate(report, report.disk_hit_blocks),
@@ -111,6 +111,7 @@ fn summary(report: &Report) -> String {
         seconds(&report.first_token),
         seconds(&report.end_to_end),
         100.0 * report.part_within_limits(),
+        report.part_within_limits() * report.requests_per_second(),
         report.computed_seconds,
         saved(report),
         rounded(report.loaded_bytes),

@@ -43,7 +43,7 @@ impl<'a> Fabric<'a> {
     }
 
     fn bytes(&self, blocks: u64) -> f64 {
-        (blocks * self.cluster.block_bytes) as f64
+        blocks as f64 * self.cluster.block_bytes as f64
     }
 
     /// When an engine has computed what takes so many seconds and could have begun at `ready`.
@@ -68,7 +68,7 @@ impl<'a> Fabric<'a> {
             ready = ready.max(holder.disk.join(now, bytes / speed.disk));
         }
         if from != to {
-            self.network_bytes += bytes as u64;
+            self.network_bytes = self.network_bytes.saturating_add(bytes as u64);
             ready = ready.max(holder.nic_out.join(now, bytes / speed.nic));
             let reader = &mut self.hosts[to as usize];
             ready = ready.max(reader.nic_in.join(now, bytes / speed.nic));

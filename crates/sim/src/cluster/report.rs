@@ -2,7 +2,6 @@
 
 use super::{Cluster, Load};
 use crate::{Blocks, OverTime, Quantiles, Tally};
-use std::ops::Range;
 use std::time::Duration;
 use tidepool_trace::{Millis, Request};
 
@@ -65,8 +64,6 @@ pub struct Report {
     pub seconds: f64,
     /// When the first request that was answered had arrived.
     started: Option<Duration>,
-    /// Answers by second after that.
-    answers: Vec<u32>,
 }
 
 impl Report {
@@ -75,7 +72,8 @@ impl Report {
         let Answer { hits, local, prefill, arrived, first_token, token, done } = *answer;
         self.tally.add(request, hits, cluster.block_tokens);
         self.local_hit_blocks += local.0;
-        self.loaded_bytes += (hits.0 - local.0) * cluster.block_bytes;
+        let loaded = (hits.0 - local.0).saturating_mul(cluster.block_bytes);
+        self.loaded_bytes = self.loaded_bytes.saturating_add(loaded);
         self.prefill_seconds += cluster.speed.prefill.seconds(0.0, f64::from(request.input_tokens));
         self.computed_seconds += prefill;
         let first = first_token.saturating_sub(arrived);
@@ -86,39 +84,18 @@ impl Report {
         self.end_to_end.add(micros(done.saturating_sub(arrived)));
         self.output_tokens += u64::from(request.output_tokens);
         let since = done.saturating_sub(*self.started.get_or_insert(arrived));
-        self.over_time.add(Millis(since.as_millis() as u64), request, hits, cluster.block_tokens);
-        let second = since.as_secs() as usize;
-        if self.answers.len() <= second {
-            self.answers.resize(second + 1, 0);
-        }
-        self.answers[second] += 1;
+        let since = Millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX));
+        self.over_time.add(since, request, hits, cluster.block_tokens);
     }
 
     /// Answers a second while the cluster was neither filling nor emptying.
     #[must_use]
     pub fn requests_per_second(&self) -> f64 {
-        let Some(steady) = self.steady() else {
-            return if self.seconds > 0.0 { self.tally.requests as f64 / self.seconds } else { 0.0 };
-        };
-        let seconds = steady.len() as f64;
-        self.answers[steady].iter().map(|count| f64::from(*count)).sum::<f64>() / seconds
-    }
-
-    /// The seconds in which the cluster was neither filling nor emptying: from the first tenth of all answers to the last. None if
-    /// these are too few to say anything.
-    pub(super) fn steady(&self) -> Option<Range<usize>> {
-        let total: u64 = self.answers.iter().map(|count| u64::from(*count)).sum();
-        let mut sum = 0;
-        let sums: Vec<u64> = self
-            .answers
-            .iter()
-            .map(|count| {
-                sum += u64::from(*count);
-                sum
-            })
-            .collect();
-        let after = |tenths: u64| sums.partition_point(|sum| sum * 10 <= total * tenths);
-        Some(after(1)..after(9)).filter(|steady| steady.len() >= 10)
+        let rate = |requests: u64, seconds: f64| if seconds > 0.0 { requests as f64 / seconds } else { 0.0 };
+        match self.over_time.steady() {
+            Some((from, until, sum)) => rate(sum.requests, until - from),
+            None => rate(self.tally.requests, self.seconds),
+        }
     }
 
     /// Of all requests, those that met both limits; one if there are none.

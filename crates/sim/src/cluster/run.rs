@@ -230,9 +230,9 @@ impl<'a> Run<'a> {
         self.report.seconds = self.now.since(started).0 as f64 / 1e9;
         self.report.evicted_blocks = self.store.evicted;
         self.report.network_bytes = self.fabric.network_bytes;
-        let second = |second: usize| started.after(Nanos::of_seconds(second as f64));
-        let (from, until) =
-            self.report.steady().map_or((started, self.now), |range| (second(range.start), second(range.end)));
+        let second = |second: f64| started.after(Nanos::of_seconds(second));
+        let steady = self.report.over_time.steady();
+        let (from, until) = steady.map_or((started, self.now), |(from, until, _)| (second(from), second(until)));
         self.report.loads = self.fabric.loads(self.now, from, until);
         self.report
     }

@@ -53,8 +53,7 @@ pub(super) fn run(args: &SimArgs, engines: u32) -> Outcome {
     let cluster = describe(args, engines, policy, input.block_tokens)?;
     let closed = args.of_engines.closed_loop;
     let report = progress::waiting("simulating", || cluster::run(&cluster, &mut input.source(closed)));
-    input.expect_some()?;
-    let read = input.read();
+    let read = input.finish()?;
     match args.json {
         true => output::line(&reports::json(&report, &read))?,
         false => output::text(&reports::text(&report))?,

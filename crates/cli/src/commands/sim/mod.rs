@@ -121,6 +121,10 @@ fn order(args: &SimArgs) -> Result<Box<dyn Eviction>, Box<dyn Error>> {
         Order::Plain(policy) => return Ok(policy.build()),
         Order::Clairvoyant(ties) => ties,
     };
+    if !args.input.is_lasting() {
+        let what = format!("--policy {} reads the trace twice: allowed is a file", args.policy);
+        return Err(Usage(what).into());
+    }
     let mut future = Future::default();
     // What ends the trace early is told when it is read again.
     args.input.open()?.for_each(|request| future.learn(&request));
