@@ -32,10 +32,11 @@ pub fn rank(mut candidates: Vec<Candidate>, spread: u64) -> Vec<usize> {
     candidates.into_iter().map(|candidate| candidate.index).collect()
 }
 
-/// The best of `candidates`, the first one that [`rank`] would name.
-pub fn best(candidates: impl IntoIterator<Item = Candidate>, spread: u64) -> Option<usize> {
-    let best = candidates.into_iter().min_by_key(|candidate| candidate.key(spread));
-    best.map(|candidate| candidate.index)
+/// The node that [`rank`] names first where the caller asks for none: the one on the writer's host, or the best of the `others`, which
+/// are looked at only if there is none.
+pub fn first(local: Option<usize>, others: impl IntoIterator<Item = Candidate>, spread: u64) -> Option<usize> {
+    let best = || others.into_iter().min_by_key(|candidate| candidate.key(spread));
+    local.or_else(|| best().map(|candidate| candidate.index))
 }
 
 #[cfg(test)]
@@ -55,10 +56,18 @@ mod tests {
             candidate(3, None, false, 1 << 30),
             candidate(4, Some(0), false, 0),
         ];
-        assert_eq!(best(nodes.clone(), 7), Some(4));
-        assert_eq!(best(nodes[..2].to_vec(), 7), Some(1));
-        assert_eq!(best([], 7), None);
         assert_eq!(rank(nodes, 7), [4, 2, 1, 3, 0]);
+    }
+
+    #[test]
+    fn the_first_is_that_of_the_ranking() {
+        for (spread, local) in (0..100).flat_map(|spread: u64| [(spread, None), (spread, Some(3))]) {
+            let spread = spread.wrapping_mul(0x2545_f491_4f6c_dd1d);
+            let free = |index: usize| 1 << (10 + (spread >> (8 * index)) % 3);
+            let nodes: Vec<_> = (0..5).map(|i| candidate(i, None, Some(i) == local, free(i))).collect();
+            assert_eq!(first(local, nodes.clone(), spread), rank(nodes, spread).first().copied());
+        }
+        assert_eq!(first(None, [], 7), None);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::hash::ByHash;
 use std::ops::Range;
 use tidepool_policy::admission::{Admission, Rule};
 use tidepool_policy::eviction::{Eviction, Policy, Tag, Use};
-use tidepool_policy::placement::{Candidate, best};
+use tidepool_policy::placement::{self, Candidate};
 use tidepool_trace::{BlockHash, Request};
 
 /// A tier of a node.
@@ -145,14 +145,14 @@ impl Store {
 
     /// The host whose node takes the new blocks of a request that was served on `host`, as clients choose it.
     fn place(&self, request: &Request, host: u32) -> u32 {
-        let candidate = |(index, [memory, _]): (usize, &[Shelf; 2])| Candidate {
-            index,
-            preferred: None,
-            local: index == host as usize,
-            free: memory.capacity.saturating_sub(memory.len()),
+        let candidate = |(index, [memory, _]): (usize, &[Shelf; 2])| {
+            let free = memory.capacity.saturating_sub(memory.len());
+            Candidate { index, preferred: None, local: false, free }
         };
+        let local = ((host as usize) < self.nodes.len()).then_some(host as usize);
         let spread = request.blocks.first().map_or(0, |block| block.0);
-        best(self.nodes.iter().enumerate().map(candidate), spread).map_or(host, |index| index as u32)
+        let first = placement::first(local, self.nodes.iter().enumerate().map(candidate), spread);
+        first.map_or(host, |index| index as u32)
     }
 
     /// Takes in blocks of a request that `host` has made before it came.
