@@ -11,6 +11,8 @@ scripts/build_wheels.sh "$target/python-wheels" dev
 "$env/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --target "$installed" "$target"/python-wheels/*.whl
 "$env/bin/ruff" format --check python
 "$env/bin/ruff" check python
+"$env/bin/ruff" format --check --config python/ruff.toml bench
+"$env/bin/ruff" check --config python/ruff.toml bench
 export PYTHONPATH="$installed" PATH="$installed/bin:$env/bin:$PATH"
 "$env/bin/python" -m mypy --config-file python/mypy.ini --strict -p tidepool -p mooncake
 "$env/bin/python" -m mypy.stubtest tidepool --mypy-config-file python/mypy.ini --allowlist python/stubtest-allowed.txt --ignore-unused-allowlist

@@ -5,6 +5,7 @@ use crate::index::Index;
 use crate::members::state::NodeState;
 use crate::members::{Directory, View};
 use crate::metrics::{self, Counters};
+use crate::recorders::Recorders;
 use parking_lot::Mutex;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -27,6 +28,7 @@ pub(crate) struct Core {
     pub(crate) lease: Duration,
     /// Short sections: noting a batch, looking through the table.
     leases: Mutex<Leases>,
+    pub(crate) recorders: Recorders,
     /// Whether the catalog stops, and answers nothing any more.
     pub(crate) stopping: AtomicBool,
 }
@@ -44,6 +46,7 @@ impl Core {
             stopping: AtomicBool::new(false),
             lease: config.lease,
             leases: Mutex::new(Leases::new(MOST_LEASES)),
+            recorders: Recorders::default(),
         }
     }
 
@@ -92,6 +95,7 @@ impl Core {
                 "Leases noted, expired ones that have not been dropped yet included.",
                 self.leases.lock().len() as u64,
             ),
+            gauge("tidepool_catalog_recorders", "Recorders that listen to look-ups.", self.recorders.count() as u64),
             gauge(
                 "tidepool_catalog_name_conflicts",
                 "Names that two live nodes claim, of which one is refused.",

@@ -30,6 +30,7 @@ mod incoming;
 pub mod index;
 pub mod members;
 mod metrics;
+mod recorders;
 mod requests;
 mod server;
 mod service;

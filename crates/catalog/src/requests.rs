@@ -1,7 +1,7 @@
 //! Checks what comes in: lengths and counts first, with messages that name what is allowed.
 
 use tidepool_types::{BlockId, NodeName, Tier};
-use tidepool_wire::catalog::{MAX_CHAINS, MAX_IDS, NodeInfo, REMOVED};
+use tidepool_wire::catalog::{LookupReport, MAX_CHAINS, MAX_IDS, NodeInfo, REMOVED};
 use tonic::Status;
 
 /// Longest address, path or host name that a node may introduce itself with.
@@ -46,6 +46,16 @@ pub(crate) fn check_lengths(lengths: &[u32], ids: usize) -> Result<(), Status> {
     Ok(())
 }
 
+/// Every look-up of a report has its ids, an age and a kind.
+pub(crate) fn check_report(report: &LookupReport) -> Result<(), Status> {
+    check_lengths(&report.lengths, id_chunks("ids", &report.ids)?.len())?;
+    let (lookups, ages, kinds) = (report.lengths.len(), report.ages.len(), report.kinds.len());
+    if ages != lookups || kinds != lookups {
+        return Err(invalid(format!("{ages} ages and {kinds} kinds for {lookups} look-ups; each has one of both")));
+    }
+    Ok(())
+}
+
 /// What a node says about itself.
 pub(crate) fn check_node(info: &NodeInfo) -> Result<(), Status> {
     NodeName::new(info.name.as_str()).map_err(|error| invalid(error.to_string()))?;
@@ -81,6 +91,17 @@ mod tests {
         assert!(check_tiers("kinds", &[REMOVED], 1, false).is_ok());
         assert!(check_tiers("tiers", &[REMOVED], 1, true).is_err());
         assert!(check_tiers("kinds", &[3], 1, false).is_err());
+    }
+
+    #[test]
+    fn every_lookup_of_a_report_has_its_ids_an_age_and_a_kind() {
+        let ids = vec![0; 48].into();
+        let report = LookupReport { ids, lengths: vec![1, 2], ages: vec![0; 2], kinds: vec![1; 2].into(), dropped: 0 };
+        assert!(check_report(&report).is_ok());
+        assert!(check_report(&LookupReport { ages: vec![0], ..report.clone() }).is_err());
+        assert!(check_report(&LookupReport { kinds: vec![1; 3].into(), ..report.clone() }).is_err());
+        assert!(check_report(&LookupReport { lengths: vec![1, 1], ..report.clone() }).is_err());
+        assert!(check_report(&LookupReport { ids: vec![0; 47].into(), ..report }).is_err());
     }
 
     #[test]

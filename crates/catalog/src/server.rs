@@ -132,6 +132,7 @@ impl Server {
         self.core.stopping.store(true, Ordering::Release);
         stop.send_replace(true);
         self.core.directory.end_all();
+        self.core.recorders.end();
         for thread in threads {
             let _ = thread.join();
         }

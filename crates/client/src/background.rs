@@ -61,7 +61,8 @@ impl Background {
 impl Drop for Background {
     fn drop(&mut self) {
         self.core.stop();
-        // What was read since the last report counts too.
+        // What was read, and looked up, since the last report counts too.
+        self.core.report_lookups(Deadline::after(PATIENCE));
         let table = self.core.peers.table();
         table.locals.iter().filter_map(|peer| peer.memory()).for_each(|memory| memory.flush(&self.core.counters));
         // The last clone of a client may be dropped by one of its own threads' callbacks; it cannot wait for itself.
@@ -89,6 +90,7 @@ fn scout(core: &Core) {
             return;
         }
         look_around(core, MEMBERS);
+        core.report_lookups(Deadline::after(MEMBERS));
         core.peers.table().locals.iter().for_each(|peer| peer.give_back_abandoned());
     }
 }

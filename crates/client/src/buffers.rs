@@ -1,6 +1,8 @@
-//! A block's bytes in the caller's memory: in one place, or scattered over several.
+//! A block's bytes in the caller's memory: in one place, or scattered over several; in the host's memory, or in a device's.
 
+use crate::device::DeviceParts;
 use std::io::IoSlice;
+use tidepool_store::device_len;
 use tidepool_transfer::ops::{Region, Regions};
 
 /// The bytes of a block to be stored: one slice, or several that make up the block in order.
@@ -10,25 +12,37 @@ pub enum Parts<'a> {
     One(&'a [u8]),
     /// Bytes over several places, in order.
     Many(Vec<&'a [u8]>),
+    /// Bytes in a device's memory. They can be stored on a node of this host only, from where further copies are made.
+    Device(DeviceParts<'a>),
 }
 
 impl<'a> Parts<'a> {
+    /// The parts that this process can address: all of them, or none.
     fn as_slice(&self) -> &[&'a [u8]] {
         match self {
             Self::One(bytes) => std::slice::from_ref(bytes),
             Self::Many(parts) => parts,
+            Self::Device(_) => &[],
         }
+    }
+
+    /// The bytes, if they are in a device's memory.
+    pub(crate) fn on_device(&self) -> Option<&DeviceParts<'a>> {
+        if let Self::Device(parts) = self { Some(parts) } else { None }
     }
 
     /// Bytes in all parts together.
     pub(crate) fn total(&self) -> u64 {
-        self.as_slice().iter().map(|part| part.len() as u64).sum()
+        match self {
+            Self::Device(parts) => device_len(&parts.pieces),
+            parts => parts.as_slice().iter().map(|part| part.len() as u64).sum(),
+        }
     }
 
     pub(crate) fn regions(&self) -> Regions {
         match self {
             Self::One(bytes) => Regions::One(Region::of(bytes)),
-            Self::Many(parts) => Regions::Many(parts.iter().map(|part| Region::of(part)).collect()),
+            parts => Regions::Many(parts.as_slice().iter().map(|part| Region::of(part)).collect()),
         }
     }
 

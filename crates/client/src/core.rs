@@ -5,6 +5,7 @@ use crate::catalogs::Catalogs;
 use crate::config::{ClientConfig, Verify};
 use crate::counters::Counters;
 use crate::peers::{Context, Peer, Peers};
+use crate::recorded::Recorded;
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::OwnedFd;
@@ -27,6 +28,7 @@ pub(crate) struct Core {
     pub(crate) peers: Peers,
     pub(crate) context: Arc<Context>,
     pub(crate) counters: Arc<Counters>,
+    pub(crate) recorded: Recorded,
     copies: Arc<CopyPool>,
     /// When a call last took a fresh look around.
     looked_again: Mutex<Option<Instant>>,
@@ -96,6 +98,7 @@ impl Core {
             copies: Arc::new(config.copy_threads.map_or_else(CopyPool::with_default_helpers, CopyPool::new)),
             context,
             counters,
+            recorded: Recorded::default(),
             looked_again: Mutex::default(),
             scout: Bell::default(),
             watch,
@@ -115,6 +118,7 @@ impl Core {
             self.set_lease(lease);
         }
         if answered {
+            self.recorded.want(answer.recorded);
             self.peers.update_members(answer.members, answer.complete, deadline);
         }
         answered
@@ -167,6 +171,11 @@ impl Core {
     /// A transport over a mapped node; making one costs next to nothing.
     pub(crate) fn shm(&self, mapping: &Arc<Mapping>) -> ShmTransport {
         ShmTransport::new(Arc::clone(mapping), Arc::clone(&self.copies), self.config.verify == Verify::Always)
+    }
+
+    /// The threads that share large copies.
+    pub(crate) fn copies(&self) -> &CopyPool {
+        &self.copies
     }
 
     pub(crate) fn is_stopping(&self) -> bool {

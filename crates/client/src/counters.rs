@@ -73,6 +73,8 @@ counters! {
     bytes_written_socket,
     /// Puts of blocks that were held already: nothing moved.
     puts_held,
+    /// Puts of blocks that a full node declined: nothing moved.
+    puts_declined,
     /// Puts that failed.
     puts_failed,
     /// Views without a copy.
@@ -83,6 +85,10 @@ counters! {
     touches_sent,
     /// Uses not reported because the owner's socket was full.
     touches_dropped,
+    /// Look-ups told of because somebody records them.
+    lookups_told,
+    /// Look-ups that somebody records and that there was no room for.
+    lookups_untold,
     /// Times that a node was found not to answer.
     nodes_down,
     /// Spawned calls refused because the queue was full.

@@ -42,6 +42,9 @@ pub enum PutError {
     /// No node could be reached that takes blocks.
     #[error("no node could be reached to take the block")]
     NoNode,
+    /// The bytes are in a device's memory, and no node of this host takes them from there.
+    #[error("no node of this host takes the block from the device's memory")]
+    NotFromDevice,
     /// The deadline passed first.
     #[error("the deadline passed before the block was stored")]
     Timeout,

@@ -25,12 +25,12 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Where things are: `get` and `put` hold the two long paths, `view`, `lookup`, `remove`, `upsert`, `list`, `copies` and `members`
+//! Where things are: `get` and `put` hold the two long paths, `view`, `device`, `lookup`, `remove`, `upsert`, `list`, `copies` and `members`
 //! one family of calls each; `peers` knows the nodes, [`catalogs`] asks the catalogs, `background` keeps both current.
 //!
 //! What a caller lends (`get_into`, `put`) belongs to the call until it returns; [`Client::spawn`] takes owned values only,
 //! so dropping a [`Call`] is safe at any moment.
-// Not `forbid`: `view` reads borrowed memory.
+// Not `forbid`: `view` reads borrowed memory, and a device's memory is known by address.
 #![deny(unsafe_code)]
 
 pub mod catalogs;
@@ -45,6 +45,7 @@ mod config;
 mod copies;
 mod core;
 mod counters;
+mod device;
 mod error;
 mod fan_out;
 mod get;
@@ -53,6 +54,7 @@ mod lookup;
 mod members;
 mod peers;
 mod put;
+mod recorded;
 mod remove;
 mod upsert;
 mod view;
@@ -63,6 +65,7 @@ pub use client::Client;
 pub use config::{ClientConfig, InvalidConfig, Verify};
 pub use copies::{BlockCopy, Whereabouts};
 pub use counters::ClientStats;
+pub use device::{DeviceParts, GetToDevice};
 pub use error::{ConnectError, GetError, NodeError, PutError};
 pub use get::GetInto;
 pub use list::{ListCursor, ListPage, Listed, Pattern};
@@ -70,6 +73,7 @@ pub use lookup::{ChainMatch, Matches, Place};
 pub use members::PoolNode;
 pub use put::{PutItem, PutOptions, Stored};
 pub use remove::{Removal, Removals};
+pub use tidepool_transfer::door;
 pub use tidepool_types::{ClientId, Deadline, InvalidInput, NodeName};
 pub use tidepool_wire::message::Pin;
 pub use view::View;

@@ -9,6 +9,7 @@ use crate::peers::Table;
 use std::collections::HashMap;
 use std::time::Duration;
 use tidepool_types::{BlockId, InvalidInput, NodeName, Tier};
+use tidepool_wire::catalog::{EXISTENCE_CHECK, PREFIX_MATCH};
 
 /// Ids whose cache misses overlap: enough to hide them, few enough for the cache.
 const LOOKED_UP_TOGETHER: usize = 64;
@@ -59,6 +60,9 @@ impl Client {
     pub fn exists<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<bool>, InvalidInput> {
         let (core, deadline) = (self.core(), self.deadline());
         let ids = core.ids_of(keys)?;
+        if core.recorded.wants(EXISTENCE_CHECK) {
+            core.recorded.note(EXISTENCE_CHECK, &ids);
+        }
         let table = core.peers.table();
         if table.locals.is_empty() {
             return Ok(core.catalogs.exists(&ids, core.lease().is_some(), deadline).found);
@@ -91,6 +95,11 @@ impl Client {
     pub fn match_prefix<C: AsRef<[K]>, K: AsRef<[u8]>>(&self, chains: &[C]) -> Result<Matches, InvalidInput> {
         let (core, deadline) = (self.core(), self.deadline());
         let ids = chains.iter().map(|chain| core.ids_of(chain.as_ref())).collect::<Result<Vec<_>, _>>()?;
+        if core.recorded.wants(PREFIX_MATCH) {
+            // The chains of one call are one request's, for several ranks or groups of layers: one of them says it all.
+            let longest = ids.iter().rev().max_by_key(|chain| chain.len()).map_or(&[][..], Vec::as_slice);
+            core.recorded.note(PREFIX_MATCH, longest);
+        }
         let table = core.peers.table();
         let mut found: Vec<ChainMatch> = ids.iter().map(|chain| local_run(&table, chain)).collect();
         let mut nodes: Vec<NodeName> = table.locals.iter().map(|peer| peer.key.name.clone()).collect();

@@ -1,11 +1,9 @@
 //! Where an engine's paged blocks lie in memory.
 //!
 //! A block of a KV group is scattered: a piece for each layer, or several where a layer keeps keys and values apart. Piece
-//! `p` of block `b` lies at `p.base + b * p.stride`. This is the only file that turns addresses into memory.
-#![expect(unsafe_code, reason = "the engine's memory is known by address")]
+//! `p` of block `b` lies at `p.base + b * p.stride`. These are numbers only: a mover knows whose addresses they are.
 
 use thiserror::Error;
-use tidepool_client::{Buffers, Parts};
 
 /// More pieces than any layout has: a block of thousands of pieces would be slower to move than to compute.
 const MOST_PIECES: usize = 4096;
@@ -47,15 +45,21 @@ pub enum LayoutError {
         /// The piece.
         piece: Piece,
     },
+    /// A piece is not where the mover can reach it.
+    #[error("piece {piece:?} of group {group} is no memory of {device}: the KV cache is elsewhere, or was freed")]
+    NotThere {
+        /// The group.
+        group: usize,
+        /// The piece.
+        piece: Piece,
+        /// Whose memory it should be.
+        device: String,
+    },
 }
 
 impl Layout {
     /// Blocks 0 to `blocks` of each group. Pieces that lie next to each other in every block become one.
-    ///
-    /// # Safety
-    /// Every piece of every block must be memory of this process that may be read and written until the layout is dropped,
-    /// and, while a job that names a block is under way, be left alone by everybody else.
-    pub unsafe fn new(groups: Vec<Vec<Piece>>, blocks: u32) -> Result<Self, LayoutError> {
+    pub fn new(groups: Vec<Vec<Piece>>, blocks: u32) -> Result<Self, LayoutError> {
         for (group, pieces) in groups.iter().enumerate() {
             if pieces.len() > MOST_PIECES {
                 return Err(LayoutError::TooManyPieces { group, pieces: pieces.len() });
@@ -85,28 +89,23 @@ impl Layout {
         self.groups.get(group).map_or(0, |pieces| pieces.iter().map(|piece| piece.len).sum())
     }
 
-    /// A block's bytes, for reading.
-    pub(crate) fn parts(&self, group: usize, block: u32) -> Option<Parts<'_>> {
-        // SAFETY: the block exists, and by the promise made to `new` its memory may be read for as long as `self` lives; its
-        // job keeps everybody from writing to it.
-        let bytes = |piece: &Piece| unsafe { std::slice::from_raw_parts(piece.at(block) as *const u8, piece.len) };
-        self.has(group, block).then(|| match &self.groups[group][..] {
-            [one] => Parts::One(bytes(one)),
-            many => Parts::Many(many.iter().map(bytes).collect()),
-        })
+    /// Bytes in the longest block.
+    pub(crate) fn longest_block(&self) -> usize {
+        (0..self.groups.len()).map(|group| self.block_len(group)).max().unwrap_or(0)
     }
 
-    /// A block's bytes, for writing.
-    ///
-    /// # Safety
-    /// No other slice of the block may be in use for as long as this one is.
-    pub(crate) unsafe fn buffers(&self, group: usize, block: u32) -> Option<Buffers<'_>> {
-        // SAFETY: as in `parts`; pieces of one block do not overlap, and the caller has no other slice of it.
-        let bytes = |piece: &Piece| unsafe { std::slice::from_raw_parts_mut(piece.at(block) as *mut u8, piece.len) };
-        self.has(group, block).then(|| match &self.groups[group][..] {
-            [one] => Buffers::One(bytes(one)),
-            many => Buffers::Many(many.iter().map(bytes).collect()),
-        })
+    /// The address and the length of each piece of a block, in order; `None` if there is no such block.
+    pub(crate) fn pieces(&self, group: usize, block: u32) -> Option<impl Iterator<Item = (usize, usize)> + '_> {
+        self.has(group, block).then(|| self.groups[group].iter().map(move |piece| (piece.at(block), piece.len)))
+    }
+
+    /// The first piece that has no memory at one of its ends, by group.
+    pub(crate) fn find_missing(&self, has: impl Fn(usize, usize) -> bool) -> Option<(usize, Piece)> {
+        let last = self.blocks.saturating_sub(1);
+        let pieces =
+            self.groups.iter().enumerate().flat_map(|(group, pieces)| pieces.iter().map(move |piece| (group, *piece)));
+        let is_there = |piece: &Piece| has(piece.base, piece.len) && has(piece.at(last), piece.len);
+        pieces.filter(|_| self.blocks > 0).find(|(_, piece)| !is_there(piece))
     }
 }
 
@@ -138,8 +137,7 @@ mod tests {
     use super::*;
 
     fn layout(groups: Vec<Vec<Piece>>, blocks: u32) -> Result<Layout, LayoutError> {
-        // SAFETY: none of these tests touches the memory.
-        unsafe { Layout::new(groups, blocks) }
+        Layout::new(groups, blocks)
     }
 
     #[test]
@@ -165,6 +163,6 @@ mod tests {
         let layout = layout(vec![vec![Piece { base: 4096, stride: 8, len: 8 }], Vec::new()], 2).unwrap();
         assert!(layout.has(0, 1));
         assert!(!layout.has(0, 2) && !layout.has(1, 0) && !layout.has(2, 0));
-        assert!(layout.parts(1, 0).is_none() && layout.parts(0, 2).is_none());
+        assert!(layout.pieces(1, 0).is_none() && layout.pieces(0, 2).is_none());
     }
 }

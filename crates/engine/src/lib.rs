@@ -7,7 +7,8 @@
 //!   by waiting. Keys are made here from the engine's packed block hashes, for all ranks and KV groups at once, and
 //!   [`plan`] decides what the answers amount to.
 //! - [`Transfers`], for a worker: saves and loads of blocks, submitted as jobs and polled for. A [`Mover`] knows how to get at
-//!   the engine's memory; [`HostMover`] is the one for memory that this process can address, described by a [`Layout`].
+//!   the engine's memory; [`HostMover`] is the one for memory that this process can address, [`DeviceMover`] the one for a GPU's. A
+//!   [`Layout`] says where the blocks lie.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -27,7 +28,7 @@
 //!
 //! What it does not do: it knows nothing of Python, of any engine's interface or of its scheduling, and it never holds a block
 //! of the engine's memory for longer than the job that named it.
-// Not `forbid`: `layout` reads and writes the engine's memory.
+// Not `forbid`: `mover` reads and writes the engine's memory.
 #![deny(unsafe_code)]
 
 mod crew;
@@ -41,5 +42,5 @@ mod transfers;
 pub use keys::{Hashes, KeyPrefix};
 pub use layout::{Layout, LayoutError, Piece};
 pub use lookup::{Chain, Lookup, LookupConfig, LookupStats};
-pub use mover::{HostMover, Mover, Placed};
+pub use mover::{DeviceMover, HostMover, Mover, Placed};
 pub use transfers::{Direction, Finished, Job, Part, TransferConfig, TransferStats, Transfers};

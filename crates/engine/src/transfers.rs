@@ -15,10 +15,9 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use tidepool_client::door::Moment;
 use tidepool_client::{Client, PutOptions};
 
-/// Bytes that go under one deadline.
-const BATCH: usize = 64 << 20;
 /// How long saves are given up after the pool took nothing.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -183,13 +182,25 @@ impl Transfers {
 
     /// Begins a job.
     pub fn submit(&self, direction: Direction, job: Job) {
+        self.submit_after(direction, job, None);
+    }
+
+    /// Begins a job whose blocks may be touched only `after` a moment of the device that has them: until then what it was given
+    /// before reads or writes them.
+    pub fn submit_after(&self, direction: Direction, job: Job, after: Option<Box<dyn Moment>>) {
         let crew = match direction {
             Direction::Load => &self.loads,
             Direction::Save => &self.saves,
         };
-        let running = Running { shared: Arc::clone(&self.shared), moved: 0, direction, job };
+        let running = Running { shared: Arc::clone(&self.shared), moved: 0, direction, job, after };
         // A job that is handed back reports on being dropped.
         drop(crew.give(running));
+    }
+
+    /// Reports a job as failed that cannot begin.
+    pub fn give_up(&self, direction: Direction, job: Job, why: &str) {
+        tracing::warn!(job = job.id, why, "blocks are not moved");
+        drop(Running { shared: Arc::clone(&self.shared), moved: 0, direction, job, after: None });
     }
 
     /// The jobs that are over since the last call.
@@ -212,16 +223,22 @@ struct Running {
     job: Job,
     /// How many of its first blocks were moved.
     moved: usize,
+    /// What is waited for first.
+    after: Option<Box<dyn Moment>>,
 }
 
 impl Running {
     fn run(mut self, ending: &Ending<'_>) {
+        if let Some(Err(error)) = self.after.take().map(Moment::wait) {
+            tracing::warn!(%error, "the device failed before its blocks could be moved");
+            return;
+        }
         let began = Instant::now();
         let shared = Arc::clone(&self.shared);
         let keys: Vec<Vec<u8>> = self.job.parts.iter().flat_map(keys).collect();
         let placed: Vec<Placed<'_>> =
             self.places().zip(&keys).map(|((group, block), key)| Placed { key, group, block }).collect();
-        for batch in batches(&placed, |group| shared.mover.block_len(group)) {
+        for batch in batches(&placed, shared.mover.batch_bytes(), |group| shared.mover.block_len(group)) {
             let done = match self.direction {
                 Direction::Load => shared.load(batch),
                 Direction::Save => shared.save(batch),
@@ -302,14 +319,18 @@ fn keys(part: &Part) -> impl Iterator<Item = Vec<u8>> {
     part.hashes.every(1).map(|hash| part.prefix.key(hash))
 }
 
-/// Cuts a job into batches of about [`BATCH`] bytes, at least a block each.
-fn batches<'a, 'b>(placed: &'a [Placed<'b>], len: impl Fn(usize) -> usize) -> impl Iterator<Item = &'a [Placed<'b>]> {
+/// Cuts a job into batches of about `most` bytes, at least a block each.
+fn batches<'a, 'b>(
+    placed: &'a [Placed<'b>],
+    most: usize,
+    len: impl Fn(usize) -> usize,
+) -> impl Iterator<Item = &'a [Placed<'b>]> {
     let mut rest = placed;
     std::iter::from_fn(move || {
         let mut bytes = 0;
         let fits = |placed: &&Placed<'_>| {
             bytes += len(placed.group);
-            bytes <= BATCH
+            bytes <= most
         };
         let count = rest.iter().take_while(fits).count().max(1).min(rest.len());
         let (batch, after) = rest.split_at(count);

@@ -45,9 +45,10 @@ impl Memory {
         let piece = |layer: &mut Vec<u8>| Piece { base: layer.as_mut_ptr() as usize, stride: PIECE, len: PIECE };
         // The first group has both layers, the second none of this engine's memory.
         let groups = vec![self.0.iter_mut().map(piece).collect(), Vec::new()];
+        let layout = Layout::new(groups, BLOCKS as u32).expect("a layout");
         // SAFETY: the memory outlives the transfers in every test, and is only looked at after they are over.
-        let layout = unsafe { Layout::new(groups, BLOCKS as u32) }.expect("a layout");
-        Transfers::start(client, Box::new(HostMover::new(layout)), TransferConfig::default()).expect("threads")
+        let mover = unsafe { HostMover::new(layout) };
+        Transfers::start(client, Box::new(mover), TransferConfig::default()).expect("threads")
     }
 
     fn block(&self, block: usize) -> Vec<u8> {

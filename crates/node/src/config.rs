@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 use std::time::Duration;
+use tidepool_policy::admission::Rule;
+use tidepool_policy::eviction::Policy;
 use tidepool_types::{ByteSize, NodeName};
 
 /// A node's settings. The command line documents each under the same name.
@@ -15,6 +17,10 @@ pub struct NodeConfig {
     pub capacity: ByteSize,
     /// Decides how many slots there are: capacity divided by this.
     pub smallest_expected_block: ByteSize,
+    /// Which block goes when room is needed.
+    pub eviction: Policy,
+    /// Which blocks come in once it is full.
+    pub admission: Rule,
     /// The TCP address to listen on, `host:port`; port 0 takes any.
     pub data_listen: String,
     /// The address that other hosts reach it by; the one it listens on if not given.
@@ -45,6 +51,8 @@ impl NodeConfig {
             dir: PathBuf::from("/dev/shm/tidepool"),
             capacity: ByteSize(16 << 20),
             smallest_expected_block: ByteSize(4 << 10),
+            eviction: Policy::default(),
+            admission: Rule::default(),
             data_listen: "127.0.0.1:0".to_owned(),
             data_advertise: None,
             catalogs: Vec::new(),

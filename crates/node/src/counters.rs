@@ -113,6 +113,11 @@ fn collect_pool(pool: &PoolStats, capacity: u64, out: &mut Vec<Metric>) {
             Gauge(pool.damaged_bytes),
         ),
         Metric::new(
+            "tidepool_node_declined_total",
+            "Blocks not let in because others would have had to go for them.",
+            Counter(pool.declined_total),
+        ),
+        Metric::new(
             "tidepool_node_no_space_total",
             "Reservations refused for want of space.",
             Counter(pool.no_space_total),

@@ -143,6 +143,8 @@ impl Node {
             epoch,
             capacity: config.capacity,
             smallest_expected_block: config.smallest_expected_block,
+            eviction: config.eviction,
+            admission: config.admission,
         };
         let pool = Pool::create_while(&pool, go_on)?;
         let Listeners { unix, tcp, data_address, socket } = Listeners::open(&config)?;

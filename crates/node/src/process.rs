@@ -289,6 +289,8 @@ mod tests {
             epoch: Epoch(1),
             capacity: ByteSize(1 << 20),
             smallest_expected_block: ByteSize(4096),
+            eviction: tidepool_policy::eviction::Policy::default(),
+            admission: tidepool_policy::admission::Rule::default(),
         })
         .unwrap();
         let counters = Arc::new(Counters::default());

@@ -5,11 +5,14 @@ mod common;
 use common::{content, eventually, id, read, soon, start, start_with};
 use std::time::Instant;
 use tidepool_node::{Node, NodeConfig};
+use tidepool_policy::admission::Rule;
+use tidepool_policy::eviction::Policy;
 use tidepool_transfer::conn::ConnError;
 use tidepool_transfer::tcp::{TcpConfig, TcpTransport};
 use tidepool_types::ClientId;
 use tidepool_wire::message::{
-    List, Pattern, Pull, PullOutcome, Reason, Reply, Request, ReserveOutcome, SealOutcome, ViewOutcome,
+    List, Pattern, Pin, Pull, PullOutcome, Reason, Reply, Request, Reserve, ReserveAs, ReserveItem, ReserveOutcome,
+    SealOutcome, Terms, ViewOutcome,
 };
 
 #[test]
@@ -56,6 +59,42 @@ fn bytes_that_do_not_match_their_checksums_are_never_sealed() {
     assert!(!remote.holds(b"k"));
     assert_eq!(node.metric("tidepool_node_corrupt_writes_total"), 1);
     assert_eq!(node.metric("tidepool_node_reserved"), 0, "and the space is back");
+}
+
+/// A block that was used once, then nearly twice as many blocks as there is room for that never are: LRU loses the first, S3-FIFO keeps it.
+#[test]
+fn a_node_evicts_by_the_policy_that_it_was_given() {
+    for (policy, is_kept) in [(Policy::Lru, false), (Policy::S3Fifo, true), (Policy::Sieve, true)] {
+        let node = start_with("policies", |config| (config.capacity.0, config.eviction) = (1 << 20, policy));
+        let mut client = node.tcp(1);
+        client.put(b"used", &[1; 10_000]);
+        assert!(client.holds(b"used"));
+        (0..200_u32).for_each(|n| client.put(&n.to_le_bytes(), &[2; 10_000]));
+        assert!(node.metric("tidepool_node_evictions_total") > 50);
+        assert_eq!(client.holds(b"used"), is_kept, "{policy}");
+    }
+}
+
+/// Blocks that come once do not push out those that are there; what comes again does. Pinned ones come in at once.
+#[test]
+fn a_full_node_may_want_to_see_a_block_twice() {
+    let node = start_with("admission", |config| (config.capacity.0, config.admission) = (1 << 20, Rule::SecondSight));
+    let mut client = node.tcp(1);
+    (0..100_u32).for_each(|n| client.put(&n.to_le_bytes(), &[1; 10_000]));
+    assert_eq!(node.metric("tidepool_node_evictions_total"), 0, "there is room for all");
+    let outcomes: Vec<_> = (100..200_u32).map(|n| client.reserve(&n.to_le_bytes(), 10_000)).collect();
+    let declined = outcomes.iter().filter(|outcome| **outcome == ReserveOutcome::Declined).count();
+    assert!(declined >= 95, "{declined}");
+    assert_eq!(node.metric("tidepool_node_declined_total"), declined as u64);
+    assert!((0..100_u32).all(|n| client.holds(&n.to_le_bytes())), "and nothing went");
+    client.put(&199_u32.to_le_bytes(), &[1; 10_000]);
+    assert!(client.holds(&199_u32.to_le_bytes()), "the second time it comes in");
+    assert_eq!(node.metric("tidepool_node_evictions_total"), 1);
+    let terms = Terms { pin: Pin::Hard, ..Terms::default() };
+    let items = vec![ReserveItem { key: b"pinned".to_vec(), len: 10_000 }];
+    let reserve = Reserve { wait_millis: 50, mapped: false, items };
+    let reply = client.call(&Request::ReserveAs(ReserveAs { terms, reserve })).unwrap();
+    assert!(matches!(reply, Reply::Reserved(outcomes) if matches!(outcomes[0], ReserveOutcome::Taken { .. })));
 }
 
 #[test]

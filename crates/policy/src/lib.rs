@@ -1,7 +1,7 @@
 //! Decisions as pure functions of state, time and a random source that are passed in.
 //!
-//! No clock, no I/O, no threads: the servers and the simulator call the same code. [`eviction`] says which blocks go when
-//! room is needed, and [`SoftPins`] and [`Groups`] which of them last, or together; [`placement`] chooses the nodes that a new
+//! No clock, no I/O, no threads: the servers and the simulator call the same code. [`admission`] says which blocks
+//! come in when that costs others their places, [`eviction`] which go when room is needed, and [`SoftPins`] and [`Groups`] which of them last, or together; [`placement`] chooses the nodes that a new
 //! block goes to, and [`replica`] the copy that a reader starts with; [`Leases`] says which blocks were read too lately to be
 //! removed.
 //!
@@ -16,6 +16,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod admission;
 pub mod eviction;
 mod groups;
 mod leases;

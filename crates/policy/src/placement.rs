@@ -16,15 +16,26 @@ pub struct Candidate {
     pub free: u64,
 }
 
+impl Candidate {
+    /// Less is better.
+    fn key(&self, spread: u64) -> (usize, bool, u32, u64) {
+        let tie = (spread ^ self.index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        // Powers of two: nodes within a factor of two of each other count as equally free.
+        (self.preferred.unwrap_or(usize::MAX), !self.local, self.free.leading_zeros(), tie)
+    }
+}
+
 /// Orders `candidates` from best to worst for a block whose id hashes to `spread`.
 #[must_use]
 pub fn rank(mut candidates: Vec<Candidate>, spread: u64) -> Vec<usize> {
-    let tie = |index: usize| (spread ^ index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    // Powers of two: nodes within a factor of two of each other count as equally free.
-    let key =
-        |c: &Candidate| (c.preferred.unwrap_or(usize::MAX), !c.local, u64::from(c.free.leading_zeros()), tie(c.index));
-    candidates.sort_by_key(key);
-    candidates.into_iter().map(|c| c.index).collect()
+    candidates.sort_by_key(|candidate| candidate.key(spread));
+    candidates.into_iter().map(|candidate| candidate.index).collect()
+}
+
+/// The best of `candidates`, the first one that [`rank`] would name.
+pub fn best(candidates: impl IntoIterator<Item = Candidate>, spread: u64) -> Option<usize> {
+    let best = candidates.into_iter().min_by_key(|candidate| candidate.key(spread));
+    best.map(|candidate| candidate.index)
 }
 
 #[cfg(test)]
@@ -44,6 +55,9 @@ mod tests {
             candidate(3, None, false, 1 << 30),
             candidate(4, Some(0), false, 0),
         ];
+        assert_eq!(best(nodes.clone(), 7), Some(4));
+        assert_eq!(best(nodes[..2].to_vec(), 7), Some(1));
+        assert_eq!(best([], 7), None);
         assert_eq!(rank(nodes, 7), [4, 2, 1, 3, 0]);
     }
 

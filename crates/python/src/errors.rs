@@ -65,7 +65,7 @@ pub(crate) fn put(error: &PutError, key: &[u8]) -> PyErr {
     let name = match error {
         PutError::InvalidInput(_) => "InvalidError",
         PutError::NoSpace | PutError::TooLarge { .. } => "NoSpaceError",
-        PutError::NoNode => "UnreachableError",
+        PutError::NoNode | PutError::NotFromDevice => "UnreachableError",
         PutError::Timeout => "DeadlineError",
     };
     raise(name, error.to_string(), Some(key))

@@ -32,7 +32,7 @@ mod native {
     #[pymodule_export]
     use super::embed::{Catalog, Node};
     #[pymodule_export]
-    use super::engine::{BlockLookup, BlockTransfers};
+    use super::engine::{BlockLookup, BlockTransfers, GpuCopies};
     #[pymodule_export]
     use super::mooncake::{BufferHandle, LeasedBuffer, MooncakeStore};
     #[pymodule_export]

@@ -4,6 +4,7 @@ use crate::Blocks;
 use crate::hash::ByHash;
 use std::collections::hash_map::Entry;
 use std::time::Duration;
+use tidepool_policy::admission::{Admission, Everything};
 use tidepool_policy::eviction::{Eviction, Tag, Use};
 use tidepool_trace::{BlockHash, Request};
 
@@ -11,6 +12,7 @@ use tidepool_trace::{BlockHash, Request};
 pub struct Pool {
     capacity: u64,
     order: Box<dyn Eviction>,
+    admission: Box<dyn Admission>,
     slots: ByHash<u32>,
     /// The blocks by slot; free slots keep their last ones.
     blocks: Vec<u64>,
@@ -27,12 +29,19 @@ impl Pool {
         Self {
             capacity: capacity.0,
             order,
+            admission: Box::new(Everything),
             slots: ByHash::default(),
             blocks: Vec::new(),
             free: Vec::new(),
             evicted: 0,
             found: Vec::new(),
         }
+    }
+
+    /// The same, into which blocks that would push others out come only as `admission` says.
+    #[must_use]
+    pub fn admitting(self, admission: Box<dyn Admission>) -> Self {
+        Self { admission, ..self }
     }
 
     /// How many blocks are in.
@@ -79,15 +88,33 @@ impl Pool {
             }
         }
         self.found = slots;
-        self.cut(at);
+        self.cut(self.capacity, at);
+    }
+
+    /// Uses one block as a node does, which makes room before a block comes in. Says whether it was held.
+    pub fn use_one(&mut self, block: BlockHash, usage: &Use) -> bool {
+        let held = self.slots.contains_key(&block.0);
+        let is_full = self.slots.len() as u64 >= self.capacity;
+        if !held && is_full {
+            if !self.admission.admits(Tag(block.0)) {
+                return false;
+            }
+            self.cut(self.capacity.saturating_sub(1), usage.at);
+        }
+        self.insert(block, usage);
+        held
     }
 
     fn insert(&mut self, block: BlockHash, usage: &Use) {
+        let is_full = self.slots.len() as u64 >= self.capacity;
         let entry = match self.slots.entry(block.0) {
             // A block that is in a request twice came a moment ago.
             Entry::Occupied(entry) => return self.order.touch(*entry.get(), usage),
             Entry::Vacant(entry) => entry,
         };
+        if is_full && !self.admission.admits(Tag(block.0)) {
+            return;
+        }
         let slot = self.free.pop().unwrap_or_else(|| {
             self.blocks.push(0);
             u32::try_from(self.blocks.len() - 1).expect("a table of 2^32 blocks is more than memory holds")
@@ -97,8 +124,8 @@ impl Pool {
         self.order.insert(slot, Tag(block.0), usage);
     }
 
-    fn cut(&mut self, at: Duration) {
-        while self.slots.len() as u64 > self.capacity {
+    fn cut(&mut self, most: u64, at: Duration) {
+        while self.slots.len() as u64 > most {
             let Some(slot) = self.order.victim(at) else { return };
             self.order.evict(slot);
             self.slots.remove(&self.blocks[slot as usize]);

@@ -41,8 +41,8 @@ pub enum FormatError {
         /// Its version.
         found: u64,
     },
-    /// A file whose numbers do not fit its length.
-    #[error("the {file} has {found} bytes where its header asks for {expected}")]
+    /// A file too short for its numbers.
+    #[error("the {file} has {found} bytes where its header asks for {expected} or more")]
     Length {
         /// Which of the two files.
         file: &'static str,
@@ -99,8 +99,9 @@ impl Shape {
     pub(crate) fn read(map: &[AtomicU64], slab: &[AtomicU64]) -> Result<Self, FormatError> {
         let shape = Self::read_page("map", map, MAP_MAGIC)?;
         let other = Self::read_page("slab", slab, SLAB_MAGIC)?;
-        check_length("map", map, shape.map_bytes())?;
-        check_length("slab", slab, shape.slab_bytes())?;
+        // A file on hugetlbfs ends at the end of a huge page.
+        check_at_least("map", map, shape.map_bytes())?;
+        check_at_least("slab", slab, shape.slab_bytes())?;
         if shape != other {
             return Err(FormatError::Epoch { slab: other.epoch.0, map: shape.epoch.0 });
         }
@@ -127,9 +128,4 @@ impl Shape {
 fn check_at_least(file: &'static str, page: &[AtomicU64], expected: u64) -> Result<(), FormatError> {
     let found = page.len() as u64 * 8;
     if found < expected { Err(FormatError::Length { file, found, expected }) } else { Ok(()) }
-}
-
-fn check_length(file: &'static str, page: &[AtomicU64], expected: u64) -> Result<(), FormatError> {
-    let found = page.len() as u64 * 8;
-    if found == expected { Ok(()) } else { Err(FormatError::Length { file, found, expected }) }
 }

@@ -11,6 +11,7 @@ extern crate self as tidepool_store;
 
 pub mod inventory;
 
+mod device;
 mod heap;
 mod journal;
 mod layout;
@@ -23,6 +24,7 @@ mod ring;
 mod shm;
 mod sync;
 
+pub use device::{DeviceOutcome, DeviceRead, DeviceWrite, device_len};
 pub use layout::{FORMAT_VERSION, FormatError, MAX_SLOTS};
 pub use mapping::{Found, MapError, Mapping};
 pub use pool::{BlockTerms, Hold, NoRoom, OpenError, Pool, PoolConfig, PoolStats, Reservation, Sealed, clear_socket};

@@ -6,7 +6,9 @@ use crate::protocol::{Described, Index, LINE_WORDS, generation_of, load_sealed, 
 use crate::sync::AtomicU64;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::OnceLock;
 use thiserror::Error;
+use tidepool_transfer::door::{Door, DoorError, Pinned};
 use tidepool_types::{BlockId, ClientId, CopyName, Epoch, Generation, MAX_KEY_LEN, check_block_len};
 use tidepool_wire::message::SlotName;
 
@@ -23,6 +25,8 @@ pub enum MapError {
 
 /// A node's memory, mapped.
 pub struct Mapping {
+    /// The slab, for a device. Dropped before the memory that it pins; `None` in it where that was refused.
+    pinned: OnceLock<Option<Box<dyn Pinned>>>,
     shape: Shape,
     map: Memory,
     slab: Memory,
@@ -47,7 +51,7 @@ impl Mapping {
             let (found, expected) = (writable.len(), slab.len());
             return Err(FormatError::Length { file: "slab", found, expected }.into());
         }
-        Ok(Self { shape, map, slab, writable })
+        Ok(Self { pinned: OnceLock::new(), shape, map, slab, writable })
     }
 
     /// Enters the node's pages into this process's page tables; the first copies are slow without. Takes tenths of a
@@ -121,6 +125,31 @@ impl Mapping {
     pub fn writable_at(&self, offset: u64, len: u64) -> Option<*mut u8> {
         // The control page is nobody's reservation.
         self.writable.as_ref().filter(|_| offset >= CONTROL_BYTES)?.at(offset, len)
+    }
+
+    /// Pins the slab for a device, once; false where the device's driver has refused to. Takes a twentieth of a second per
+    /// gigabyte.
+    pub fn pin(&self, door: &dyn Door) -> bool {
+        let pin = || {
+            let (slab, writable) = (self.device_slab(), self.is_writable());
+            let start = slab.at(0, slab.len())?;
+            // SAFETY: the memory is mapped for as long as this mapping, which drops the pin first.
+            let pinned = unsafe { door.pin(start, slab.len() as usize, writable) };
+            let refused =
+                |error: &DoorError| tracing::warn!(%error, "a node's memory cannot be pinned: copies are staged");
+            pinned.inspect_err(refused).ok()
+        };
+        self.pinned.get_or_init(pin).is_some()
+    }
+
+    /// The address of `len` bytes at `offset` of the slab as it is pinned.
+    pub(crate) fn pinned_at(&self, offset: u64, len: u64) -> Option<*mut u8> {
+        self.device_slab().at(offset, len)
+    }
+
+    /// The slab as a device gets it: the writable mapping serves both ways, and pages need to be pinned once only.
+    fn device_slab(&self) -> &Memory {
+        self.writable.as_ref().unwrap_or(&self.slab)
     }
 
     fn header(&self, slot: u32) -> Option<&[AtomicU64]> {

@@ -7,6 +7,8 @@ use rustix::fs::{FlockOperation, flock};
 use std::cell::{Cell, RefCell};
 use std::fs::{self, File};
 use std::path::Path;
+use tidepool_policy::admission::Rule;
+use tidepool_policy::eviction::Policy;
 use tidepool_store::{OpenError, Pool, PoolConfig};
 use tidepool_types::{ByteSize, Epoch, NodeName};
 
@@ -17,6 +19,8 @@ fn config(dir: &Path) -> PoolConfig {
         epoch: Epoch(2),
         capacity: ByteSize(1 << 20),
         smallest_expected_block: ByteSize(4096),
+        eviction: Policy::default(),
+        admission: Rule::default(),
     }
 }
 

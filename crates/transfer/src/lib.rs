@@ -3,7 +3,7 @@
 //! [`transport::Transport`] is one way of moving blocks to and from one node: submit operations ([`ops`]), poll their
 //! completions. [`tcp`] is the way over the network, [`memory`] its twin without one, [`fault`] a wrapper that breaks things
 //! on purpose. Below it, [`conn`] carries the frames of the data plane over Unix and TCP sockets for clients and nodes, and
-//! [`copy`] moves bytes through shared memory at the machine's speed. `conformance` (feature `testing`) checks the promises
+//! [`copy`] moves bytes through shared memory at the machine's speed. [`door`] is what a GPU's driver is asked for. `conformance` (feature `testing`) checks the promises
 //! that every transport makes.
 //!
 //! Not here: who holds which block (catalog, client), what a node does with its memory (store, node), retries on other
@@ -35,6 +35,7 @@ pub mod conformance;
 pub mod conn;
 pub mod copy;
 pub mod direct;
+pub mod door;
 pub mod fault;
 pub mod memory;
 pub mod ops;

@@ -48,6 +48,12 @@ pub const REMOVED: u8 = 255;
 /// Bytes of one holder in a `holders` field.
 pub const HOLDER_LEN: usize = 4;
 
+/// A kind of look-up: the longest runs of chains. A bit of `recorded`, `wanted` and `kinds`.
+pub const PREFIX_MATCH: u8 = 1;
+
+/// A kind of look-up: which of some ids there are.
+pub const EXISTENCE_CHECK: u8 = 2;
+
 /// How to reach the catalog at `address` (`host:port`), with the windows and limits that fit its messages.
 pub fn endpoint(address: &str, connect_within: Duration) -> Result<Endpoint, Error> {
     let endpoint = Endpoint::from_shared(format!("http://{address}"))?;

@@ -184,6 +184,8 @@ pub enum ReserveOutcome {
     TooLarge,
     /// The writer has too much in quarantine to be given mapped space: send the bytes through the socket.
     UseSocket,
+    /// The node is full and does not give up another block for this one: as if it had been evicted at once.
+    Declined,
 }
 
 /// A piece of a reservation's bytes; the payload is the piece.

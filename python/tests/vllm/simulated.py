@@ -62,7 +62,8 @@ class Worker:
         connector = self.connector
         connector.bind_connector_metadata(output.kv_connector_metadata)
         connector.start_load_kv(None)
-        connector.wait_for_save()
+        if output.num_scheduled_tokens:
+            connector.wait_for_save()
         if TELLS_FAILED_REQUESTS:
             results = connector.get_transfer_results(output.finished_req_ids)
             transfers = {"finished_recving": results.finished_recving, "failed_recving": results.failed_recving}

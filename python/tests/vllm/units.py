@@ -19,10 +19,12 @@ from typing import Any, ClassVar
 import torch
 from simulated import TELLS_FAILED_REQUESTS, Simulated, full, sliding
 from tidepool.errors import InvalidError, UnreachableError
+from tidepool.vllm.connector import TidepoolConnector
 from tidepool.vllm.groups import groups_of
-from tidepool.vllm.layout import lay_out
+from tidepool.vllm.layout import lay_out, lay_out_together
 from tidepool.vllm.settings import Settings
 from tidepool.vllm.weights import digest_of
+from vllm.v1 import kv_cache_interface
 from vllm.v1.kv_cache_interface import MambaSpec
 
 import tidepool
@@ -336,6 +338,24 @@ class Ends(WithPool):
                 self.assertEqual(reader.restored["reader"], 200 // BLOCK * BLOCK)
                 self.pool.remove_all()
 
+    def test_what_is_saved_at_a_requests_end_is_saved_by_an_engine_that_has_nothing_else_to_do(self) -> None:
+        # vLLM does not wait for saves in a step that computes nothing. What was delayed until its request ended was
+        # begun there only: an idle engine never saved it, and kept its blocks for good.
+        tokens = prompt(62, 488)
+        engine = self.engine(blocks=40, batch=256)  # a prompt has more blocks than may be under way at once
+        late = self.hold_saves_back(engine)
+        engine.add("long", tokens, generate=1)
+        while engine.scheduler.get_num_unfinished_requests():
+            engine.step()
+        late.pop()()
+        engine.run()
+        self.assertGreater(engine.counted["saves_delayed"], 0)
+        self.check_nothing_held(engine)
+        reader = self.engine()
+        reader.add("reader", tokens)
+        reader.run()
+        self.assertEqual(reader.restored["reader"], 480)
+
     def hold_saves_back(self, engine: Simulated) -> list[Any]:
         """The first save waits until it is called; those after it are done at once."""
         worker = engine.workers[0].connector._worker
@@ -346,7 +366,7 @@ class Ends(WithPool):
             if step.saves and not held:
                 held.append(step)
                 late.append(lambda: begin(step))
-            else:
+            elif step not in held:
                 begin(step)
 
         worker.begin_saves = begin_or_hold
@@ -448,7 +468,7 @@ class Layouts(unittest.TestCase):
         return SimpleNamespace(num_blocks=blocks, kv_cache_groups=named)
 
     def pieces(self, tensor: torch.Tensor) -> list[Any]:
-        [pieces], _, _ = lay_out(self.groups(full()), {"l0": tensor})
+        [pieces] = lay_out(self.groups(full()), {"l0": tensor}).pieces
         return [(base - tensor.data_ptr(), stride, length) for base, stride, length in pieces]
 
     def test_every_layout_of_a_block_is_found(self) -> None:
@@ -466,16 +486,38 @@ class Layouts(unittest.TestCase):
 
     def test_layouts_that_differ_are_described_differently(self) -> None:
         def described(tensor: torch.Tensor) -> Any:
-            return lay_out(self.groups(full()), {"l0": tensor})[1]
+            return lay_out(self.groups(full()), {"l0": tensor}).descriptions
 
         plain = described(torch.zeros(4, 2, 16, 8))
         self.assertEqual(plain, described(torch.ones(4, 2, 16, 8)))
         self.assertNotEqual(plain, described(torch.zeros(4, 16, 2, 8).transpose(1, 2)))
         self.assertNotEqual(plain, described(torch.zeros(4, 2, 16, 8, dtype=torch.int32)))
 
-    def test_memory_of_a_gpu_is_refused_with_what_is_missing(self) -> None:
-        with self.assertRaisesRegex(InvalidError, "on meta: .* needs a CUDA mover"):
-            lay_out(self.groups(full()), {"l0": torch.zeros(4, 2, 16, 8, device="meta")})
+    def test_layers_of_a_block_that_lie_together_are_one_piece(self) -> None:
+        together = torch.zeros(8, 3, 8, 2, 8)  # blocks of two of the kernel's, layers, tokens, heads, values
+        places = lay_out_together(self.groups(full()), together)
+        self.assertEqual(places.pieces, [[(together.data_ptr(), 2 * 3 * 512, 2 * 3 * 512)]])
+        self.assertIsNone(places.device)
+        # Layer by layer the same bytes are in another order: nobody may take one for the other.
+        apart = lay_out(self.groups(full()), {"l0": torch.zeros(4, 16, 2, 8)})
+        self.assertNotEqual(places.descriptions, apart.descriptions)
+
+    def test_a_gpu_is_asked_for_blocks_that_keep_their_layers_together(self) -> None:
+        def wish(device: str) -> str | None:
+            config: Any = SimpleNamespace(device_config=SimpleNamespace(device_type=device))
+            return TidepoolConnector.get_required_kvcache_layout(config)
+
+        # 0.26 has no names for layouts that do, and asks the connector otherwise.
+        self.assertEqual(wish("cuda"), "BLNHC" if hasattr(kv_cache_interface, "KVCacheLayout") else None)
+        self.assertIsNone(wish("cpu"))
+        self.assertTrue(TidepoolConnector.prefer_cross_layer_blocks.fget(None))  # type: ignore[attr-defined]
+
+    def test_memory_that_is_neither_the_hosts_nor_one_gpus_is_refused(self) -> None:
+        meta = torch.zeros(4, 2, 16, 8, device="meta")
+        with self.assertRaisesRegex(InvalidError, "on meta: .* host memory and on NVIDIA GPUs"):
+            lay_out(self.groups(full()), {"l0": meta})
+        with self.assertRaisesRegex(InvalidError, "several devices .*l0 on cpu.*l1 on meta"):
+            lay_out(self.groups(full(), full()), {"l0": torch.zeros(4, 2, 16, 8), "l1": meta})
 
     def test_states_that_are_no_attention_are_refused(self) -> None:
         state = MambaSpec(block_size=16, shapes=((4,),), dtypes=(torch.float32,))

@@ -7,15 +7,17 @@ use crate::core::Core;
 use crate::members::state::Link;
 use crate::members::{NameConflict, ViewMember};
 use crate::metrics;
-use crate::requests::{check_lengths, id_chunks};
+use crate::recorders::Reports;
+use crate::requests::{check_lengths, check_report, id_chunks};
 use crate::streams::Answers;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidepool_types::{BlockId, Value};
 use tidepool_wire::catalog::catalog_server::Catalog;
 use tidepool_wire::catalog::{
-    InventoryUp, LeasedReply, LeasedRequest, LookupReply, LookupRequest, MatchPrefixReply, MatchPrefixRequest, Member,
-    MembersReply, MembersRequest, NodeInfo, NodeState, Number, StatReply, StatRequest,
+    InventoryUp, LeasedReply, LeasedRequest, LookupReply, LookupReport, LookupRequest, MatchPrefixReply,
+    MatchPrefixRequest, Member, MembersReply, MembersRequest, NodeInfo, NodeState, Number, RecordRequest, ReportReply,
+    StatReply, StatRequest,
 };
 use tonic::{Request, Response, Status, Streaming};
 
@@ -45,6 +47,7 @@ impl Service {
 #[tonic::async_trait]
 impl Catalog for Service {
     type InventoryStream = Answers;
+    type RecordStream = Reports;
 
     async fn inventory(&self, request: Request<Streaming<InventoryUp>>) -> Result<Response<Answers>, Status> {
         let mut inbound = request.into_inner();
@@ -96,7 +99,20 @@ impl Catalog for Service {
         let (members, complete) =
             self.0.answer(|view| view.members.iter().map(|member| described(member, now, &conflicts)).collect());
         let lease_millis = u32::try_from(self.0.lease.as_millis()).unwrap_or(u32::MAX);
-        Ok(Response::new(MembersReply { complete, incarnation: self.0.incarnation, members, lease_millis }))
+        let recorded = self.0.recorders.wanted();
+        Ok(Response::new(MembersReply { complete, incarnation: self.0.incarnation, members, lease_millis, recorded }))
+    }
+
+    async fn record(&self, request: Request<RecordRequest>) -> Result<Response<Reports>, Status> {
+        let reports = self.0.recorders.add(request.into_inner().wanted).map_err(|status| self.rejected(status))?;
+        Ok(Response::new(reports))
+    }
+
+    async fn report(&self, request: Request<LookupReport>) -> Result<Response<ReportReply>, Status> {
+        let report = request.into_inner();
+        check_report(&report).map_err(|status| self.rejected(status))?;
+        self.0.recorders.pass_on(&report, &self.0.counters);
+        Ok(Response::new(ReportReply {}))
     }
 
     async fn stat(&self, _: Request<StatRequest>) -> Result<Response<StatReply>, Status> {

@@ -4,7 +4,7 @@ use super::{
     FieldError,
     peers::{Advertise, Catalogs},
     section::section,
-    values::{Dir, Listen, Name},
+    values::{Admission, Dir, Eviction, Listen, Name},
 };
 use tidepool_types::{ByteSize, Span};
 
@@ -17,6 +17,8 @@ section! {
         "dir" dir: Dir = "/dev/shm/tidepool", "Directory of the node's memory files and its Unix socket";
         "capacity" capacity: ByteSize = "256MiB" in "1MiB" to "16TiB", "Memory the node gives to the pool; allocated and touched at start";
         "smallest-expected-block" smallest_expected_block: ByteSize = "4KiB" in "64B" to "1GiB", "The node has capacity divided by this as its number of block slots";
+        "eviction" eviction: Eviction = "lru", "Which block goes when room is needed: lru, s3fifo, sieve or agents, as in tidepool sim";
+        "admission" admission: Admission = "all", "What comes in once the node is full: all, or second-sight for what came before and is remembered";
         "data-listen" data_listen: Listen = "127.0.0.1:7413", "TCP address that serves blocks to other hosts";
         "data-advertise" data_advertise: Advertise = "auto", "Address under which others reach data-listen; auto: data-listen itself";
         "metrics-listen" metrics_listen: Listen = "127.0.0.1:7414", "Address of the node's /metrics and /health";

@@ -110,6 +110,8 @@ fn each_bad_value_is_named_with_what_is_allowed() {
         ("node", "catalogs", "\"a:1\"", "\"a:1\"", "a list of 1 to 16"),
         ("node", "max-connections", "0", "0", "a whole number, from 4 to 65536"),
         ("node", "max-connections", "-1", "-1", "a whole number, from 4 to 65536"),
+        ("node", "eviction", "\"mru\"", "\"mru\"", "lru, s3fifo, sieve or agents"),
+        ("node", "admission", "\"none\"", "\"none\"", "all or second-sight"),
         ("node", "scrub-rate", "0", "0", "from 0B to 1TiB"),
         ("client", "verify", "\"never\"", "\"never\"", "network (what crosses a machine) or always"),
         ("node", "announce-timeout", "\"0s\"", "0us", "from 100ms to 1m"),

@@ -2,6 +2,8 @@
 
 use super::section::Value;
 use std::{fmt, net::SocketAddr, path::PathBuf, str::FromStr};
+use tidepool_policy::admission::Rule;
+use tidepool_policy::eviction::Policy;
 use tidepool_types::{ByteSize, NodeName, Span};
 
 impl Value for ByteSize {
@@ -147,6 +149,56 @@ fn safe_name(host: &str) -> NodeName {
     NodeName::new(name)
         .unwrap_or_else(|_| NodeName::new("node").expect("a name of four letters is within the rules for names"))
 }
+
+/// A policy of eviction by its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Eviction(pub Policy);
+
+impl Value for Eviction {
+    const ALLOWED: &'static str = "lru, s3fifo, sieve or agents";
+    const NAME: &'static str = "POLICY";
+}
+
+impl FromStr for Eviction {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        text.parse().map(Self).map_err(|_| format!("allowed is {}", Self::ALLOWED))
+    }
+}
+
+impl fmt::Display for Eviction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+as_text!(Eviction);
+
+/// A rule of admission by its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Admission(pub Rule);
+
+impl Value for Admission {
+    const ALLOWED: &'static str = "all or second-sight";
+    const NAME: &'static str = "RULE";
+}
+
+impl FromStr for Admission {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        text.parse().map(Self).map_err(|_| format!("allowed is {}", Self::ALLOWED))
+    }
+}
+
+impl fmt::Display for Admission {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+as_text!(Admission);
 
 /// A directory by its absolute path.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -29,6 +29,8 @@ pub fn node_config(config: &NodeConfig, catalogs: Vec<String>) -> tidepool_node:
         dir: config.dir.0.clone(),
         capacity: config.capacity,
         smallest_expected_block: config.smallest_expected_block,
+        eviction: config.eviction.0,
+        admission: config.admission.0,
         data_listen: config.data_listen.to_string(),
         data_advertise: match &config.data_advertise {
             Advertise::Auto => None,
@@ -58,7 +60,10 @@ pub(super) fn explain_node(error: &tidepool_node::StartError) -> String {
     use tidepool_store::OpenError;
     match error {
         // These messages start with the name of a field.
-        StartError::Listen { .. } | StartError::Memory(OpenError::TooLittleMemory { .. } | OpenError::Shape { .. }) => {
+        StartError::Listen { .. }
+        | StartError::Memory(
+            OpenError::TooLittleMemory { .. } | OpenError::LessThanAPage { .. } | OpenError::Shape { .. },
+        ) => {
             format!("node.{error}")
         }
         // The directory cannot be had, or not in the way that a node needs it.

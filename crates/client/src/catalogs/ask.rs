@@ -2,6 +2,7 @@
 
 use super::answers::{Located, Member};
 use super::peer::{Peer, Standing};
+use super::wait::wait_for;
 use super::{CatalogStat, Catalogs, Exists, Lookup, Members, Prefixes, StatAnswer};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use std::time::Duration;
 use tidepool_types::{BlockId, Deadline};
 use tidepool_wire::catalog::catalog_client::CatalogClient;
 use tidepool_wire::catalog::{
-    LeasedRequest, LookupReply, LookupRequest, MAX_CHAINS, MAX_IDS, MatchPrefixReply, MatchPrefixRequest,
+    LeasedRequest, LookupReply, LookupReport, LookupRequest, MAX_CHAINS, MAX_IDS, MatchPrefixReply, MatchPrefixRequest,
     MembersRequest, StatRequest, Want, pack_ids,
 };
 use tonic::transport::Channel;
@@ -161,17 +162,27 @@ impl Catalogs {
         let (answers, complete) = self.ask(deadline, call, |reply| {
             let members: Option<Vec<_>> = reply.members.into_iter().map(Member::from_wire).collect();
             let lease = Duration::from_millis(reply.lease_millis.into());
-            Some(((members?, lease), reply.complete))
+            Some(((members?, lease, reply.recorded), reply.complete))
         });
-        let lease = answers.iter().map(|(_, lease)| *lease).max();
+        let lease = answers.iter().map(|(_, lease, _)| *lease).max();
+        let recorded = answers.iter().fold(0, |all, (_, _, recorded)| all | recorded);
         let mut members: BTreeMap<_, Member> = BTreeMap::new();
-        for member in answers.into_iter().flat_map(|(members, _)| members) {
+        for member in answers.into_iter().flat_map(|(members, ..)| members) {
             let known = members.entry(member.node.name.clone()).or_insert_with(|| member.clone());
             if member.node.state < known.node.state {
                 *known = member;
             }
         }
-        Members { members: members.into_values().collect(), complete, lease }
+        Members { members: members.into_values().collect(), complete, lease, recorded }
+    }
+
+    /// Tells the catalog that is asked first. It is not judged by this: a report may be large, and an older catalog does not
+    /// know what it is.
+    pub(super) fn ask_report(&self, report: LookupReport, deadline: Deadline) -> bool {
+        let (Some(runtime), Some(peer)) = (&self.runtime, self.order().into_iter().next()) else { return false };
+        let mut client = peer.client();
+        let told = async { tokio::time::timeout(deadline.remaining(), client.report(report)).await };
+        matches!(wait_for(runtime, told), Ok(Ok(_)))
     }
 
     pub(super) fn ask_stat(&self, deadline: Deadline) -> Vec<CatalogStat> {

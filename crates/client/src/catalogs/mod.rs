@@ -8,11 +8,13 @@ mod answers;
 mod ask;
 mod line;
 mod peer;
+mod record;
 #[cfg(test)]
 mod tests;
 mod wait;
 
 pub use answers::{Holder, Located, Member, Node, NodeState};
+pub use record::{Heard, HeardLookup, Recorder};
 
 use peer::Peer;
 use std::io;
@@ -20,6 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
 use tidepool_types::{BlockId, Deadline};
+use tidepool_wire::catalog::LookupReport;
 use tokio::runtime::Runtime;
 
 /// How to ask.
@@ -99,6 +102,8 @@ pub struct Members {
     pub complete: bool,
     /// For how long blocks are leased to clients that want it; `None` when no catalog says.
     pub lease: Option<Duration>,
+    /// The kinds of look-ups that somebody records.
+    pub recorded: u32,
 }
 
 /// One catalog's numbers.
@@ -178,6 +183,11 @@ impl Catalogs {
     #[must_use]
     pub fn members(&self, deadline: Deadline) -> Members {
         self.ask_members(deadline)
+    }
+
+    /// Tells a catalog of look-ups. False when none took them.
+    pub(crate) fn report(&self, report: LookupReport, deadline: Deadline) -> bool {
+        self.ask_report(report, deadline)
     }
 
     /// Every catalog's numbers, those included that do not answer.

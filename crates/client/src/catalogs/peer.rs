@@ -63,6 +63,11 @@ impl Peer {
         }
     }
 
+    /// For calls that take as long as they take: nothing is concluded from them.
+    pub(super) fn client(&self) -> CatalogClient<Channel> {
+        self.client.clone()
+    }
+
     /// How often the catalog was found not to answer.
     pub(super) fn failures(&self) -> u64 {
         self.failures.load(Ordering::Relaxed)

@@ -53,10 +53,10 @@ impl Default for PutOptions {
     }
 }
 
-/// A block that the pool holds.
+/// A block that the pool holds, or has held for no time at all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stored {
-    /// Nodes known to hold it.
+    /// Nodes known to hold it. None when a full node declined it, which is as if it had been evicted at once.
     pub replicas: u32,
     /// Whether this call moved its bytes; false when it was held already.
     pub moved: bool,
@@ -100,6 +100,8 @@ pub(crate) struct Job<'a> {
     holders: Vec<NodeKey>,
     /// Whether this call has moved its bytes.
     moved: bool,
+    /// Whether a full node would rather keep what it has: nobody else is asked.
+    declined: bool,
     /// Why it is not stored.
     pub(crate) failure: Option<PutError>,
 }
@@ -125,11 +127,11 @@ impl<'a> Job<'a> {
             Err(error) => (BlockId::from_bytes([0; BlockId::LEN]), 0, Some(error.into())),
         };
         let (pin, holders) = (options.pin, Vec::new());
-        Self { item, id, len, wanted, version: None, pin, group: None, holders, moved: false, failure }
+        Self { item, id, len, wanted, version: None, pin, group: None, holders, moved: false, declined: false, failure }
     }
 
     fn lacks_copies(&self) -> bool {
-        self.holders.len() < self.wanted
+        !self.declined && self.holders.len() < self.wanted
     }
 
     fn note_holder(&mut self, node: &NodeKey) {
@@ -138,12 +140,25 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Whether the caller's bytes may be written: not once somebody else's are held.
+    /// Whether the caller's bytes are to be written: not once somebody else's are held, and from a device once only.
     fn is_ours(&self) -> bool {
-        self.moved || self.holders.is_empty()
+        self.holders.is_empty() || (self.moved && self.item.data.on_device().is_none())
+    }
+
+    /// Whether this process can address the bytes; if not, the job knows that it cannot be stored this way.
+    fn is_addressable(job: &mut &mut Self) -> bool {
+        let is_addressable = job.item.data.on_device().is_none();
+        if !is_addressable {
+            job.failure.get_or_insert(PutError::NotFromDevice);
+        }
+        is_addressable
     }
 
     pub(crate) fn result(self, core: &Core, deadline: Deadline) -> Result<Stored, PutError> {
+        if self.declined && self.holders.is_empty() {
+            add(&core.counters.puts_declined, 1);
+            return Ok(Stored { replicas: 0, moved: false });
+        }
         if self.holders.is_empty() {
             add(&core.counters.puts_failed, 1);
             let out_of_time = || if deadline.has_passed() { PutError::Timeout } else { PutError::NoNode };

@@ -1,5 +1,7 @@
 //! Writing blocks to one node: reserve, bytes, seal. A whole batch takes one round trip each for the first and the last.
 
+#![expect(unsafe_code, reason = "a device fills reservations")]
+
 use super::{Elsewhere, Job};
 use crate::core::Core;
 use crate::counters::add;
@@ -8,6 +10,7 @@ use crate::peers::{Asked, Memory, Peer, Reach, SILENCE};
 use std::io::IoSlice;
 use std::sync::Arc;
 use std::time::Duration;
+use tidepool_store::DeviceWrite;
 use tidepool_transfer::conn::{ConnError, Connection};
 use tidepool_transfer::direct::Direct;
 use tidepool_transfer::ops::{Completion, Done, Op, WriteOp};
@@ -189,6 +192,9 @@ impl Writer<'_> {
         elsewhere: &mut Elsewhere<'_>,
     ) -> Result<Vec<&'j mut Job<'a>>, ConnError> {
         let (mut left, mut for_socket) = (jobs, Vec::new());
+        if !mapped {
+            left.retain_mut(Job::is_addressable);
+        }
         while !left.is_empty() {
             let Reserved { mut taken, full, unmapped } = self.reserve(left, mapped, elsewhere)?;
             let progress = !taken.is_empty();
@@ -235,6 +241,7 @@ impl Writer<'_> {
                 }
                 ReserveOutcome::Held(_) => job.note_holder(&self.peer.key),
                 _ if !job.is_ours() => {}
+                ReserveOutcome::Declined => job.declined = true,
                 ReserveOutcome::UseSocket => reserved.unmapped.push(job),
                 ReserveOutcome::NoSpace => {
                     job.failure = Some(PutError::NoSpace);
@@ -255,6 +262,10 @@ impl Writer<'_> {
     /// Brings the bytes to where the reservations are.
     fn write(&mut self, taken: &mut [Taken<'_, '_>], mapped: bool) -> Result<(), ConnError> {
         match (self.memory, &self.peer.reach) {
+            (Some(memory), _) if mapped && taken.iter().any(|taken| taken.job.item.data.on_device().is_some()) => {
+                self.write_from_device(memory, taken);
+                Ok(())
+            }
             (Some(memory), _) if mapped => {
                 let mut transport = self.core.shm(&memory.mapping);
                 self.write_by(&mut transport, taken);
@@ -270,6 +281,23 @@ impl Writer<'_> {
                 }
                 Ok(())
             }
+        }
+    }
+
+    /// Has a device fill the reservations; what it cannot is not written.
+    fn write_from_device(&self, memory: &Memory, taken: &mut [Taken<'_, '_>]) {
+        let writes = taken.iter().filter_map(|taken| {
+            let parts = taken.job.item.data.on_device()?;
+            Some((parts.door, DeviceWrite { id: taken.job.id, slab_offset: taken.offset, from: &parts.pieces }))
+        });
+        let (doors, writes): (Vec<_>, Vec<_>) = writes.unzip();
+        // A batch of an engine is one device's.
+        let Some(door) = doors.first().filter(|_| writes.len() == taken.len()) else { return };
+        // SAFETY: the reservations are this client's, and whoever made the parts promised the rest.
+        let sums = unsafe { memory.mapping.write_from_device(*door, self.core.copies(), &writes) };
+        match sums {
+            Some(sums) => taken.iter_mut().zip(sums).for_each(|(taken, sums)| taken.checksums = Some(sums)),
+            None => taken.iter_mut().for_each(|taken| taken.job.failure = Some(PutError::NotFromDevice)),
         }
     }
 

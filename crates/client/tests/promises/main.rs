@@ -6,6 +6,7 @@ mod cluster;
 mod corrupt_block_is_a_miss;
 mod dead_node_costs_one_timeout;
 mod deadlines;
+mod declined_puts;
 mod draining;
 mod hanging_nodes;
 mod held_key_moves_nothing;

@@ -7,6 +7,7 @@ use crate::reservations::Open;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
+use tidepool_policy::admission::Rule;
 use tidepool_store::{BlockTerms, NoRoom, Sealed};
 use tidepool_transfer::conn::ConnError;
 use tidepool_transfer::ops::Region;
@@ -124,6 +125,11 @@ impl Writes {
         if draining.is_set() {
             return ReserveOutcome::NoSpace;
         }
+        // What somebody wants terms for is wanted for certain.
+        let is_judged = terms == BlockTerms::default() && self.shared.config.admission != Rule::All;
+        if is_judged && !self.shared.pool.admits(key, &id, len) {
+            return ReserveOutcome::Declined;
+        }
         let reserved = self.shared.pool.reserve(key, id, len, self.client, until, is_wanted);
         match reserved.and_then(|reservation| reservation.with_terms(terms)) {
             // It may have begun meanwhile; whoever is told of no block on its way must not find one later.
@@ -141,7 +147,9 @@ impl Writes {
 
     pub(crate) fn seal(&mut self, seal: &Seal) -> Answer {
         let until = Deadline::after(Duration::from_millis(seal.wait_millis.into()));
-        let outcomes: Vec<SealOutcome> = seal.items.iter().map(|item| self.seal_one(item, until)).collect();
+        // From the last to the first: of a prefix, what is behind is to be evicted before what it needs.
+        let mut outcomes: Vec<SealOutcome> = seal.items.iter().rev().map(|item| self.seal_one(item, until)).collect();
+        outcomes.reverse();
         // Either way the put is answered, and must be known to the catalogs.
         if outcomes.iter().any(|outcome| matches!(outcome, SealOutcome::Sealed(_) | SealOutcome::Held(_))) {
             self.shared.announce_all();

@@ -1,8 +1,8 @@
 //! Which block goes when room is needed.
 //!
 //! A policy knows blocks by the slots that they lie in and hears of every use; the caller asks it for a victim, and says what
-//! became of it. Nodes and the simulator drive the same policies. What a policy is told is what an engine knows when it
-//! happens: never the future.
+//! became of it. Nodes and the simulator drive the same policies. What a policy is told is what is known when it happens: never
+//! the future. A node keeps blocks that are being read in the order and passes them over, so that they do not lose their places.
 
 mod agents;
 mod lru;
@@ -64,9 +64,10 @@ pub trait Eviction: Send {
 }
 
 /// A policy by its name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Policy {
     /// Least recently used first.
+    #[default]
     Lru,
     /// Three queues: what is not used again while it is new goes soon.
     S3Fifo,
@@ -83,11 +84,17 @@ impl Policy {
     /// An empty order.
     #[must_use]
     pub fn build(self) -> Box<dyn Eviction> {
+        self.build_for(0)
+    }
+
+    /// An empty order with memory for slots `0..slots`: none of them ever makes it grow.
+    #[must_use]
+    pub fn build_for(self, slots: u32) -> Box<dyn Eviction> {
         match self {
-            Self::Lru => Box::new(Lru::default()),
-            Self::S3Fifo => Box::new(S3Fifo::default()),
-            Self::Sieve => Box::new(Sieve::default()),
-            Self::Agents => Box::new(Agents::default()),
+            Self::Lru => Box::new(Lru::new(slots)),
+            Self::S3Fifo => Box::new(S3Fifo::new(slots)),
+            Self::Sieve => Box::new(Sieve::new(slots)),
+            Self::Agents => Box::new(Agents::new(slots)),
         }
     }
 

@@ -32,6 +32,13 @@ struct Block {
 }
 
 impl S3Fifo {
+    /// An empty order with memory for slots `0..slots`.
+    #[must_use]
+    pub fn new(slots: u32) -> Self {
+        let (small, main) = (SlotList::new(slots), SlotList::new(slots));
+        Self { small, main, blocks: vec![Block::default(); slots as usize], gone: Ghosts::default() }
+    }
+
     fn len(&self) -> u32 {
         self.small.len() + self.main.len()
     }

@@ -17,6 +17,12 @@ pub struct Sieve {
 }
 
 impl Sieve {
+    /// An empty order with memory for slots `0..slots`.
+    #[must_use]
+    pub fn new(slots: u32) -> Self {
+        Self { arrivals: SlotList::new(slots), used: vec![false; slots as usize], hand: None }
+    }
+
     /// The one after `slot` in the hand's walk.
     fn next(&self, slot: u32) -> Option<u32> {
         self.arrivals.warmer(slot).or_else(|| self.arrivals.coldest())

@@ -2,9 +2,11 @@
 //!
 //! Everything crosses once a step, packed: block hashes and block numbers are bytes, not objects.
 
+mod gpu;
 mod lookup;
 mod transfers;
 
+pub(crate) use gpu::GpuCopies;
 pub(crate) use lookup::BlockLookup;
 pub(crate) use transfers::BlockTransfers;
 

@@ -7,7 +7,13 @@ use crate::pool::Pool;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use std::collections::HashMap;
-use tidepool_engine::{Direction, Hashes, HostMover, Job, KeyPrefix, Layout, Part, Piece, TransferConfig, Transfers};
+use std::sync::Arc;
+use tidepool_client::Client;
+use tidepool_client::door::{Door, DoorError};
+use tidepool_cuda::Gpu;
+use tidepool_engine::{
+    DeviceMover, Direction, Hashes, HostMover, Job, KeyPrefix, Layout, Mover, Part, Piece, TransferConfig, Transfers,
+};
 
 /// A part of a job: KV group, key prefix, bytes in a hash, hashes end to end, block numbers as 32-bit integers end to end.
 type PackedPart = (usize, String, usize, PyBackedBytes, PyBackedBytes);
@@ -17,10 +23,11 @@ type Over = (u64, bool, Vec<(usize, u32)>);
 /// Moves blocks between an engine's memory and a pool, on threads of its own.
 ///
 /// ``layout`` has for each KV group the (address in block 0, bytes from block to block, bytes) of each piece of a block;
-/// ``memory`` is kept alive until :meth:`close`: whatever owns that memory.
+/// ``memory`` is kept alive until :meth:`close`: whatever owns that memory. With a ``device`` the addresses are those of that
+/// GPU's memory, and blocks are moved by its driver.
 #[pyclass(module = "tidepool._native", frozen)]
 pub(crate) struct BlockTransfers {
-    open: Open<Transfers>,
+    open: Open<Moves>,
     memory: std::sync::Mutex<Option<Py<PyAny>>>,
     groups: usize,
     blocks: u32,
@@ -29,7 +36,7 @@ pub(crate) struct BlockTransfers {
 #[pymethods]
 impl BlockTransfers {
     #[new]
-    #[pyo3(signature = (pool, layout, blocks, memory, *, load_threads = 2, save_threads = 2, load_deadline = 5.0, save_deadline = 2.0, replicas = 1))]
+    #[pyo3(signature = (pool, layout, blocks, memory, *, load_threads = 2, save_threads = 2, load_deadline = 5.0, save_deadline = 2.0, replicas = 1, device = None))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python call")]
     fn new(
         py: Python<'_>,
@@ -42,6 +49,7 @@ impl BlockTransfers {
         load_deadline: f64,
         save_deadline: f64,
         replicas: u32,
+        device: Option<u32>,
     ) -> PyResult<Self> {
         for (name, threads) in [("load_threads", load_threads), ("save_threads", save_threads)] {
             if !(1..=64).contains(&threads) {
@@ -55,9 +63,7 @@ impl BlockTransfers {
         let groups: Vec<Vec<Piece>> =
             layout.into_iter().map(|pieces| pieces.into_iter().map(piece).collect()).collect();
         let count = groups.len();
-        // SAFETY: the connector describes tensors of this process, which `memory` keeps in place until the threads have ended,
-        // and the engine leaves a block alone while a job has it.
-        let layout = unsafe { Layout::new(groups, blocks) }.map_err(|error| invalid(error.to_string()))?;
+        let layout = Layout::new(groups, blocks).map_err(|error| invalid(error.to_string()))?;
         let config = TransferConfig {
             load_threads,
             save_threads,
@@ -67,34 +73,45 @@ impl BlockTransfers {
             ..TransferConfig::default()
         };
         let client = pool.client(None)?;
-        let transfers = py.detach(|| Transfers::start(&client, Box::new(HostMover::new(layout)), config));
+        let (mover, gpu) = py.detach(|| mover(&client, layout, device))?;
+        let transfers = py.detach(|| Transfers::start(&client, mover, config));
         let transfers =
             transfers.map_err(|error| raise("TidepoolError", format!("transfer threads: {error}"), None))?;
-        Ok(Self { open: Open::new(transfers), memory: std::sync::Mutex::new(Some(memory)), groups: count, blocks })
+        let open = Open::new(Moves { transfers, gpu });
+        Ok(Self { open, memory: std::sync::Mutex::new(Some(memory)), groups: count, blocks })
     }
 
-    /// Begins to load blocks. The job is reported by :meth:`poll` once nothing touches its blocks any more.
-    fn load(&self, py: Python<'_>, id: u64, parts: Vec<PackedPart>) -> PyResult<()> {
-        self.submit(py, Direction::Load, id, &parts, (0, 1))
+    /// Begins to load blocks. The job is reported by :meth:`poll` once nothing touches its blocks any more. On a GPU it begins
+    /// ``after`` the work that this stream of the driver has been given.
+    #[pyo3(signature = (id, parts, *, after = None))]
+    fn load(&self, py: Python<'_>, id: u64, parts: Vec<PackedPart>, after: Option<u64>) -> PyResult<()> {
+        self.submit(py, (Direction::Load, id), &parts, (0, 1), after)
     }
 
     /// Begins to save blocks. With a ``stripe`` of (index, of) only every ``of``-th block is saved, from ``index`` on: ranks that
-    /// hold the same bytes share the work.
-    #[pyo3(signature = (id, parts, *, stripe = None))]
-    fn save(&self, py: Python<'_>, id: u64, parts: Vec<PackedPart>, stripe: Option<(usize, usize)>) -> PyResult<()> {
-        self.submit(py, Direction::Save, id, &parts, stripe.unwrap_or((0, 1)))
+    /// hold the same bytes share the work. On a GPU it begins ``after`` the work that this stream has been given.
+    #[pyo3(signature = (id, parts, *, stripe = None, after = None))]
+    fn save(
+        &self,
+        py: Python<'_>,
+        id: u64,
+        parts: Vec<PackedPart>,
+        stripe: Option<(usize, usize)>,
+        after: Option<u64>,
+    ) -> PyResult<()> {
+        self.submit(py, (Direction::Save, id), &parts, stripe.unwrap_or((0, 1)), after)
     }
 
     /// The jobs that are over since the last call: their id, whether it was a load, and the (group, number) of each block that
     /// was not moved.
     fn poll(&self) -> PyResult<Vec<Over>> {
-        let finished = self.open.with(Transfers::poll)?;
+        let finished = self.open.with(|moves| moves.transfers.poll())?;
         Ok(finished.into_iter().map(|job| (job.id, job.direction == Direction::Load, job.failed)).collect())
     }
 
     /// What was counted since the start.
     fn stats(&self) -> PyResult<HashMap<&'static str, u64>> {
-        Ok(self.open.with(Transfers::stats)?.named().into_iter().collect())
+        Ok(self.open.with(|moves| moves.transfers.stats())?.named().into_iter().collect())
     }
 
     /// Ends the threads and lets go of the engine's memory. Jobs that have not begun are given up; a batch under way is waited
@@ -107,17 +124,54 @@ impl BlockTransfers {
     }
 }
 
+/// What is open until it is closed.
+struct Moves {
+    // Dropped first: its threads use the GPU.
+    transfers: Transfers,
+    gpu: Option<Arc<Gpu>>,
+}
+
+impl Moves {
+    fn submit(&self, direction: Direction, job: Job, after: Option<u64>) {
+        let moment = after.zip(self.gpu.as_ref()).map(|(stream, gpu)| gpu.moment(stream)).transpose();
+        match moment {
+            Ok(moment) => self.transfers.submit_after(direction, job, moment),
+            // Without knowing when its blocks may be touched they are not.
+            Err(error) => self.transfers.give_up(direction, job, &error.to_string()),
+        }
+    }
+}
+
+/// What moves blocks, and the GPU that does if one does.
+type Means = (Box<dyn Mover>, Option<Arc<Gpu>>);
+
+/// What moves the blocks of a layout: the processor, or a GPU.
+fn mover(client: &Client, layout: Layout, device: Option<u32>) -> PyResult<Means> {
+    // SAFETY (both): the connector describes tensors of this process, which `memory` keeps in place until the threads have
+    // ended, and the engine leaves a block alone while a job has it.
+    let Some(device) = device else {
+        // SAFETY: see above.
+        return Ok((Box::new(unsafe { HostMover::new(layout) }), None));
+    };
+    let unusable = |error: DoorError| raise("TidepoolError", format!("GPU {device} cannot be used: {error}"), None);
+    let gpu = Arc::new(tidepool_cuda::open(device).map_err(unusable)?);
+    client.pin_for_device(&*gpu);
+    // SAFETY: see above.
+    let mover = unsafe { DeviceMover::new(layout, Arc::clone(&gpu) as Arc<dyn Door>) };
+    Ok((Box::new(mover.map_err(|error| invalid(error.to_string()))?), Some(gpu)))
+}
+
 impl BlockTransfers {
     fn submit(
         &self,
         py: Python<'_>,
-        direction: Direction,
-        id: u64,
+        (direction, id): (Direction, u64),
         parts: &[PackedPart],
         stripe: (usize, usize),
+        after: Option<u64>,
     ) -> PyResult<()> {
         let parts = parts.iter().map(|part| self.unpacked(part, stripe)).collect::<PyResult<_>>()?;
-        py.detach(|| self.open.with(|transfers| transfers.submit(direction, Job { id, parts })))
+        py.detach(|| self.open.with(|moves| moves.submit(direction, Job { id, parts }, after)))
     }
 
     fn unpacked(&self, part: &PackedPart, (index, of): (usize, usize)) -> PyResult<Part> {

@@ -24,7 +24,7 @@ pub(super) fn of_put(error: &PutError, key: &[u8]) -> i64 {
     match error {
         PutError::InvalidInput(_) => of_key(key),
         PutError::NoSpace | PutError::TooLarge { .. } => NO_AVAILABLE_HANDLE,
-        PutError::NoNode => RPC_FAIL,
+        PutError::NoNode | PutError::NotFromDevice => RPC_FAIL,
         PutError::Timeout => RPC_TIMEOUT,
     }
 }

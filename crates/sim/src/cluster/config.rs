@@ -3,6 +3,7 @@
 use super::Prefill;
 use crate::Blocks;
 use std::{fmt, str::FromStr};
+use tidepool_policy::admission::Rule;
 use tidepool_policy::eviction::Policy;
 use tidepool_trace::Request;
 
@@ -21,6 +22,8 @@ pub struct Cluster {
     pub disk_blocks: Blocks,
     /// What nodes evict first.
     pub policy: Policy,
+    /// What they take in once they are full.
+    pub admission: Rule,
     /// Which engine gets a request.
     pub routing: Routing,
     /// Decides what is random.
@@ -108,6 +111,7 @@ impl Default for Cluster {
             node_blocks: Blocks(16 << 10),
             disk_blocks: Blocks(0),
             policy: Policy::Lru,
+            admission: Rule::All,
             routing: Routing::RoundRobin,
             seed: 1,
             block_tokens: tidepool_trace::BLOCK_TOKENS,

@@ -88,7 +88,7 @@ impl<'a> Run<'a> {
             router: Router::new(cluster.routing, engines, cluster.seed),
             engines: (0..engines).map(|_| Engine::new(cluster.local_blocks)).collect(),
             fabric: Fabric::new(cluster, engines, hosts),
-            store: Store::new(hosts, cluster.node_blocks, cluster.disk_blocks, cluster.policy),
+            store: Store::new(hosts, cluster.node_blocks, cluster.disk_blocks, (cluster.policy, cluster.admission)),
             decoded: Decoded::default(),
             report: Report::default(),
             sources: Vec::new(),
@@ -110,6 +110,8 @@ impl<'a> Run<'a> {
         let local = self.engines[engine as usize].local.run(&request.blocks);
         let own = made.as_ref().filter(|made| made.engine == engine);
         let local = own.map_or(local, |made| made.reached_from(local));
+        let made = made.filter(|_| self.cluster.node_blocks.0 > 0);
+        let made = made.map(|made| self.store.taken(&request, &made, self.fabric.host_of(made.engine)));
         let (hits, loaded) = self.load(&request, engine, local, made.as_ref());
         let prefill = self.cluster.prefill_seconds(&request, hits);
         let (arrived, first_token, token) = (self.now.duration(), Duration::ZERO, 0.0);

@@ -3,7 +3,9 @@
 use super::{Made, Nanos};
 use crate::Blocks;
 use crate::hash::ByHash;
+use tidepool_policy::admission::{Admission, Rule};
 use tidepool_policy::eviction::{Eviction, Policy, Tag, Use};
+use tidepool_policy::placement::{Candidate, best};
 use tidepool_trace::{BlockHash, Request};
 
 /// A tier of a node.
@@ -52,13 +54,20 @@ pub(super) struct Store {
 struct Shelf {
     capacity: u64,
     order: Box<dyn Eviction>,
+    admission: Box<dyn Admission>,
     blocks: Vec<u64>,
     free: Vec<u32>,
 }
 
 impl Shelf {
-    fn new(capacity: Blocks, policy: Policy) -> Self {
-        Self { capacity: capacity.0, order: policy.build(), blocks: Vec::new(), free: Vec::new() }
+    fn new(capacity: Blocks, policy: Policy, admission: Rule) -> Self {
+        let admission = admission.build(capacity.0);
+        Self { capacity: capacity.0, order: policy.build(), admission, blocks: Vec::new(), free: Vec::new() }
+    }
+
+    /// Whether a block comes in that would have to push another one out.
+    fn admits(&mut self, block: u64) -> bool {
+        self.len() < self.capacity || self.admission.admits(Tag(block))
     }
 
     fn len(&self) -> u64 {
@@ -85,8 +94,8 @@ impl Shelf {
 }
 
 impl Store {
-    pub(super) fn new(hosts: u32, memory: Blocks, disk: Blocks, policy: Policy) -> Self {
-        let node = || [Shelf::new(memory, policy), Shelf::new(disk, Policy::Lru)];
+    pub(super) fn new(hosts: u32, memory: Blocks, disk: Blocks, (policy, admission): (Policy, Rule)) -> Self {
+        let node = || [Shelf::new(memory, policy, admission), Shelf::new(disk, Policy::Lru, Rule::All)];
         Self {
             index: ByHash::default(),
             nodes: (0..hosts).map(|_| node()).collect(),
@@ -102,10 +111,10 @@ impl Store {
         blocks.iter().map_while(|block| self.index.get(&block.0).copied())
     }
 
-    /// Uses all blocks of a request, from the last to the first. Those that nobody has go to `host`, or to the one that had `made` them
-    /// before it came. Then makes room. Says how many went to `host`.
+    /// Uses all blocks of a request, from the last to the first. Those that nobody has go where a writer on `host` puts them, or on the
+    /// host that had `made` them before the request came. Then makes room. Says how many were stored.
     pub(super) fn take_in(&mut self, request: &Request, host: u32, made: Option<(u32, &Made)>, now: Nanos) -> Blocks {
-        let mut stored = 0;
+        let (mut stored, target) = (0, self.place(request, host));
         let mut places = std::mem::take(&mut self.places);
         // Apart from the touches: look-ups that do not wait for each other take a fraction of the time.
         places.extend(request.blocks.iter().map(|block| self.index.get(&block.0).copied()));
@@ -116,9 +125,10 @@ impl Store {
                 // A block that is in a request twice was stored a moment ago.
                 (None, _) if self.index.contains_key(&block.0) => {}
                 (None, Some((maker, _))) => self.put(block.0, maker, Tier::Memory, &usage),
+                (None, None) if !self.nodes[target as usize][Tier::Memory as usize].admits(block.0) => {}
                 (None, None) => {
                     stored += 1;
-                    self.put(block.0, host, Tier::Memory, &usage);
+                    self.put(block.0, target, Tier::Memory, &usage);
                 }
             }
         }
@@ -130,8 +140,28 @@ impl Store {
         while let Some(fuller) = self.fuller.pop() {
             self.make_room(fuller, &usage);
         }
-        self.make_room(host, &usage);
+        self.make_room(target, &usage);
         Blocks(stored)
+    }
+
+    /// The host whose node takes the new blocks of a request that was served on `host`, as clients choose it.
+    fn place(&self, request: &Request, host: u32) -> u32 {
+        let candidate = |(index, [memory, _]): (usize, &[Shelf; 2])| Candidate {
+            index,
+            preferred: None,
+            local: index == host as usize,
+            free: memory.capacity.saturating_sub(memory.len()),
+        };
+        let spread = request.blocks.first().map_or(0, |block| block.0);
+        best(self.nodes.iter().enumerate().map(candidate), spread).map_or(host, |index| index as u32)
+    }
+
+    /// Those of the blocks `made` on a host before a request came that were taken in when they were.
+    pub(super) fn taken(&mut self, request: &Request, made: &Made, host: u32) -> Made {
+        let memory = &mut self.nodes[host as usize][Tier::Memory as usize];
+        let blocks = &request.blocks[made.blocks.clone()];
+        let taken = blocks.iter().take_while(|block| memory.admits(block.0)).count();
+        Made { blocks: made.blocks.start..made.blocks.start + taken, ..*made }
     }
 
     /// Uses a block; one on disk goes back into memory.
@@ -195,7 +225,7 @@ mod tests {
 
     #[test]
     fn what_falls_out_of_memory_is_on_disk_and_comes_back_when_used() {
-        let mut store = Store::new(2, Blocks(2), Blocks(2), Policy::Lru);
+        let mut store = Store::new(2, Blocks(2), Blocks(2), (Policy::Lru, Rule::All));
         let (first, second) = (request(0..2), request(10..12));
         assert_eq!(store.take_in(&first, 0, None, Nanos(0)), Blocks(2));
         assert_eq!(store.take_in(&second, 0, None, Nanos(1)), Blocks(2));
@@ -210,7 +240,7 @@ mod tests {
 
     #[test]
     fn what_was_made_before_is_where_it_was_made() {
-        let mut store = Store::new(2, Blocks(10), Blocks(0), Policy::Lru);
+        let mut store = Store::new(2, Blocks(10), Blocks(0), (Policy::Lru, Rule::All));
         let made = Made { engine: 1, blocks: 1..3 };
         assert_eq!(store.take_in(&request(0..4), 0, Some((1, &made)), Nanos(0)), Blocks(2));
         let hosts: Vec<u32> = tiers(&store, &request(0..4)).iter().map(|(host, _)| *host).collect();
@@ -219,7 +249,7 @@ mod tests {
 
     #[test]
     fn every_block_is_in_one_place_whatever_happens() {
-        let (mut store, mut random) = (Store::new(3, Blocks(20), Blocks(15), Policy::Lru), 1_u64);
+        let (mut store, mut random) = (Store::new(3, Blocks(20), Blocks(15), (Policy::Lru, Rule::SecondSight)), 1_u64);
         for time in 0..3000 {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let (start, len, host) = ((random >> 33) % 20 * 10, (random >> 43) % 14, (random >> 53) as u32 % 3);

@@ -1,5 +1,6 @@
-//! Making room: what was used longest ago goes first, and no more than the room needs.
+//! Making room: what the policy says goes first, and no more than the room needs.
 //!
+//! A policy (`tidepool_policy::eviction`) has an order of blocks and knows nothing of where they lie; here that is known.
 //! One-size traffic evicts one block for one block. A block larger than its victim clears a *window*: the victim and the
 //! colder of its neighbours, again and again, until the space is long enough. Neighbours were mostly written together, so
 //! they are mostly of an age. What cannot be evicted (held, reserved, damaged) is a *wall*. Where walls leave the coldest
@@ -50,7 +51,7 @@ impl Pool {
 
     fn make_room_for(&self, inner: &mut Inner, bytes: u64, align: u64) -> Option<(u32, u64)> {
         if inner.free_slots.is_empty() {
-            let coldest = inner.evictable_from_coldest().next()?;
+            let coldest = inner.coldest()?;
             let _ = self.evict(inner, coldest);
         }
         let slot = *inner.free_slots.front()?;
@@ -71,6 +72,7 @@ impl Pool {
 
     fn evict(&self, inner: &mut Inner, slot: u32) -> Option<FreeRun> {
         inner.chill_group(slot);
+        inner.order.evict(slot);
         let before = inner.stats.block_bytes;
         self.withdraw(inner, slot, State::Free);
         inner.stats.evictions_total += 1;
@@ -96,26 +98,45 @@ impl Inner {
         self.walls.insert(slot);
     }
 
-    /// The blocks that nobody holds, coldest first. Only those that are just being looked at have to be passed over.
-    fn evictable_from_coldest(&self) -> impl Iterator<Item = u32> {
-        let order = std::iter::successors(self.order.coldest(), |&slot| self.order.warmer(slot));
-        order.chain(self.soft.from_coldest()).filter(|&slot| self.evictable(slot))
+    /// The first block of the order. One that is in use when its turn comes leaves the order until it is let go: however many
+    /// are held, each is met only once.
+    fn first_in_order(&mut self) -> Option<u32> {
+        let now = (self.clock)();
+        loop {
+            let slot = self.order.victim(now)?;
+            if self.slots[slot as usize].firm_holds == 0 {
+                return Some(slot);
+            }
+            self.order.remove(slot);
+        }
+    }
+
+    /// All blocks from the first one of the order on, in the order in which they go, those included that are held.
+    fn in_order(&self, first: Option<u32>) -> impl Iterator<Item = u32> {
+        std::iter::successors(first, |&slot| self.order.after(slot)).chain(self.soft.from_coldest())
+    }
+
+    /// The block that goes next.
+    fn coldest(&mut self) -> Option<u32> {
+        let first = self.first_in_order();
+        self.in_order(first).find(|&slot| self.evictable(slot))
     }
 
     /// Room for a block where it costs the least; `None` when held blocks stand everywhere.
-    fn find_room(&self, need: Need) -> Option<Room> {
-        let coldest = self.evictable_from_coldest().next();
+    fn find_room(&mut self, need: Need) -> Option<Room> {
+        let first = self.first_in_order();
+        let coldest = self.in_order(first).find(|&slot| self.evictable(slot));
         if let Some(window) = coldest.and_then(|victim| self.window(victim, need)) {
             return Some(Room::Window(window));
         }
         let gaps = self.gaps_for(need);
         let longest = gaps.iter().max_by_key(|gap| gap.end - gap.start)?;
-        let has_room = |slot: &u32| {
+        let is_victim = |slot: &u32| {
             let at = self.slots[*slot as usize].run.map_or(u64::MAX, |run| self.heap.span(run).0);
             let after = gaps.partition_point(|gap| gap.start <= at);
-            gaps[..after].last().is_some_and(|gap| at < gap.end)
+            self.evictable(*slot) && gaps[..after].last().is_some_and(|gap| at < gap.end)
         };
-        let victim = self.evictable_from_coldest().take(MOST_SKIPPED).find(has_room);
+        let victim = self.in_order(first).take(MOST_SKIPPED).find(is_victim);
         match victim.map_or(longest.first, Neighbour::Used) {
             Neighbour::Used(victim) => self.window(victim, need).map(Room::Window),
             Neighbour::Free(free) => Some(Room::Free(free)),

@@ -1,21 +1,20 @@
 //! A pool's files: made and locked at start, removed at the end, leftovers of dead owners cleared away.
 
 use super::marked::{self, Lock, Mark, Name};
-use super::{Inner, Pool, PoolStats, Slot};
-use crate::heap::Heap;
-use crate::journal::Journal;
-use crate::layout::{MAP_MARK, MAX_SLOTS, SLAB_MARK, Shape};
+use super::mount::Mount;
+use super::{Inner, Pool};
+use crate::layout::{CONTROL_BYTES, MAP_MARK, MAX_SLOTS, SLAB_MARK, Shape};
 use crate::memory::{self, Memory};
 use parking_lot::{Condvar, Mutex};
 use rustix::fs::{Mode, OFlags};
-use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use thiserror::Error;
-use tidepool_policy::{Groups, SlotList, SoftPins};
+use tidepool_policy::admission::Rule;
+use tidepool_policy::eviction::Policy;
 use tidepool_types::{ByteSize, Epoch, NodeName};
 
 /// What a pool is made of.
@@ -31,13 +30,20 @@ pub struct PoolConfig {
     pub capacity: ByteSize,
     /// The length that decides how many slots there are: a pool full of smaller blocks runs out of slots before space.
     pub smallest_expected_block: ByteSize,
+    /// Which block goes when room is needed.
+    pub eviction: Policy,
+    /// Which blocks come in once it is full.
+    pub admission: Rule,
 }
 
 /// Why a pool could not be made.
 #[derive(Debug, Error)]
 pub enum OpenError {
     /// Too little memory.
-    #[error("capacity {capacity}: {dir} has {available} free, and {needed} are needed for blocks and their index")]
+    #[error(
+        "capacity {capacity}: {dir} has {available} free{}, and {needed} are needed for blocks and their index",
+        if *huge { " in huge pages (more: /proc/sys/vm/nr_hugepages, or the mount's size)" } else { "" }
+    )]
     TooLittleMemory {
         /// The mount.
         dir: PathBuf,
@@ -47,6 +53,18 @@ pub enum OpenError {
         available: ByteSize,
         /// What the pool takes.
         needed: ByteSize,
+        /// The mount gives huge pages.
+        huge: bool,
+    },
+    /// Less than a huge page.
+    #[error("capacity {capacity}: {dir} gives memory in huge pages of {page}, so the least is {page}")]
+    LessThanAPage {
+        /// The mount.
+        dir: PathBuf,
+        /// The capacity asked for.
+        capacity: ByteSize,
+        /// The size of its pages.
+        page: ByteSize,
     },
     /// No file can be made, though there is memory.
     #[error("{dir} has no inode left for another file")]
@@ -89,7 +107,7 @@ pub enum OpenError {
     },
 }
 
-fn at(path: &Path) -> impl FnOnce(io::Error) -> OpenError + '_ {
+pub(super) fn at(path: &Path) -> impl FnOnce(io::Error) -> OpenError + '_ {
     move |source| OpenError::Io { path: path.to_owned(), source }
 }
 
@@ -135,25 +153,28 @@ impl Pool {
 
     /// The same, for as long as `go_on`, asked every few tenths of a second, says yes. Once it says no nothing is left.
     pub fn create_while(config: &PoolConfig, go_on: &dyn Fn() -> bool) -> Result<Arc<Self>, OpenError> {
-        let shape = shape_of(config)?;
+        // Nothing is made for sizes that fit no mount.
+        shape_of(config, None)?;
         fs::create_dir_all(&config.dir).map_err(at(&config.dir))?;
+        let huge_page = Mount::of(&config.dir)?.huge_page;
+        let shape = shape_of(config, huge_page)?;
+        let lengths = [shape.map_bytes(), shape.slab_bytes()].map(|len| len.next_multiple_of(huge_page.unwrap_or(1)));
+        let needed = ByteSize(lengths.iter().sum());
         let path = |extension: &str| config.dir.join(format!("{}.{extension}", config.name));
         let (map_path, slab_path) = (path("map"), path("slab"));
         marked::remove_leftovers(&config.dir, &[("map", MAP_MARK), ("slab", SLAB_MARK)], go_on);
         let lock = marked::lock_patiently(&path("lock"), &|| map_path.exists(), go_on);
-        let lock = match lock.map_err(|error| explain(error, config, shape, 0))? {
+        let lock = match lock.map_err(|error| explain(error, config, needed, 0))? {
             Some(lock) => lock,
             None if !go_on() => return Err(OpenError::Stopped),
             None => return Err(OpenError::InUse { name: config.name.clone(), dir: config.dir.clone() }),
         };
-        check_space(config, shape)?;
-        let map_file = create(&map_path, MAP_MARK).map_err(|error| explain(error, config, shape, 0))?;
-        let slab_file = create(&slab_path, SLAB_MARK).map_err(|error| explain(error, config, shape, 0))?;
-        for (file, path, len) in
-            [(&map_file, &map_path, shape.map_bytes()), (&slab_file, &slab_path, shape.slab_bytes())]
-        {
+        check_space(config, needed)?;
+        let map_file = create(&map_path, MAP_MARK).map_err(|error| explain(error, config, needed, 0))?;
+        let slab_file = create(&slab_path, SLAB_MARK).map_err(|error| explain(error, config, needed, 0))?;
+        for (file, path, len) in [(&map_file, &map_path, lengths[0]), (&slab_file, &slab_path, lengths[1])] {
             let allocated = memory::allocate(&file.writable, len, go_on).map_err(at(path));
-            allocated.map_err(|error| explain(error, config, shape, map_file.allocated() + slab_file.allocated()))?;
+            allocated.map_err(|error| explain(error, config, needed, map_file.allocated() + slab_file.allocated()))?;
             if !go_on() {
                 return Err(OpenError::Stopped);
             }
@@ -173,37 +194,20 @@ impl Pool {
             names: Mutex::new(Some(Names { _files: [map_file.name, slab_file.name], _lock: lock })),
         };
         let (freed, changed) = (Condvar::new(), Condvar::new());
-        Ok(Arc::new(Self { shape, map, slab, files, inner: Mutex::new(Inner::empty(shape)), freed, changed }))
+        Ok(Arc::new(Self { shape, map, slab, files, inner: Mutex::new(Inner::empty(shape, config)), freed, changed }))
     }
 }
 
-impl Inner {
-    fn empty(shape: Shape) -> Self {
-        let slots = shape.slots as u32;
-        Self {
-            last_generation: 0,
-            heap: Heap::new(shape.capacity),
-            order: SlotList::new(slots),
-            soft: SoftPins::default(),
-            sparing: false,
-            walls: SlotList::new(slots),
-            terms: HashMap::new(),
-            groups: Groups::default(),
-            incoming: Vec::new(),
-            looked_at: Vec::new(),
-            slots: vec![Slot::default(); slots as usize],
-            free_slots: (0..slots).collect(),
-            slots_used: 0,
-            journal: Journal::default(),
-            uses: 0,
-            stats: PoolStats::default(),
-        }
-    }
-}
-
-fn shape_of(config: &PoolConfig) -> Result<Shape, OpenError> {
-    // Whole pages: the slab is mapped and its blocks are aligned to pages.
-    let capacity = config.capacity.0 & !4095;
+fn shape_of(config: &PoolConfig, huge_page: Option<u64>) -> Result<Shape, OpenError> {
+    let capacity = match huge_page {
+        // The control page in front of the blocks comes out of the huge pages, so that none is wasted.
+        Some(page) => (config.capacity.0 - config.capacity.0 % page).checked_sub(CONTROL_BYTES).ok_or_else(|| {
+            let (dir, capacity) = (config.dir.clone(), config.capacity);
+            OpenError::LessThanAPage { dir, capacity, page: ByteSize(page) }
+        })?,
+        // Whole pages: the slab is mapped and its blocks are aligned to pages.
+        None => config.capacity.0 & !4095,
+    };
     let slots = capacity.checked_div(config.smallest_expected_block.0).unwrap_or(0);
     if config.smallest_expected_block.0 < 64 || !(1..=MAX_SLOTS).contains(&slots) {
         return Err(OpenError::Shape { capacity: config.capacity, block: config.smallest_expected_block });
@@ -211,41 +215,32 @@ fn shape_of(config: &PoolConfig) -> Result<Shape, OpenError> {
     Ok(Shape { epoch: config.epoch, slots, capacity })
 }
 
-fn check_space(config: &PoolConfig, shape: Shape) -> Result<(), OpenError> {
-    let available = available(config)?;
-    if needed(shape) <= available { Ok(()) } else { Err(too_little(config, shape, available)) }
-}
-
-fn needed(shape: Shape) -> u64 {
-    shape.map_bytes() + shape.slab_bytes()
-}
-
-/// Bytes that are free where the pool is to be.
-fn available(config: &PoolConfig) -> Result<u64, OpenError> {
-    let mount = rustix::fs::statvfs(&config.dir).map_err(|error| at(&config.dir)(error.into()))?;
-    Ok(mount.f_bavail * mount.f_frsize)
+fn check_space(config: &PoolConfig, needed: ByteSize) -> Result<(), OpenError> {
+    let mount = Mount::of(&config.dir)?;
+    if needed.0 <= mount.available { Ok(()) } else { Err(too_little(config, &mount, needed, 0)) }
 }
 
 /// What is said of a mount that is full, though it may not have been a moment ago; `own` bytes of it are this pool's.
-fn explain(error: OpenError, config: &PoolConfig, shape: Shape, own: u64) -> OpenError {
+fn explain(error: OpenError, config: &PoolConfig, needed: ByteSize, own: u64) -> OpenError {
     match error {
-        OpenError::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull => match available(config) {
-            Ok(_) if own == 0 && is_out_of_inodes(&config.dir) => OpenError::NoInodes { dir: config.dir.clone() },
-            Ok(free) => too_little(config, shape, free + own),
+        OpenError::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull => match Mount::of(&config.dir) {
+            Ok(mount) if own == 0 && mount.is_out_of_inodes => OpenError::NoInodes { dir: config.dir.clone() },
+            Ok(mount) => too_little(config, &mount, needed, own),
             Err(error) => error,
         },
         other => other,
     }
 }
 
-fn is_out_of_inodes(dir: &Path) -> bool {
-    // A file system that does not count them says zero of both.
-    rustix::fs::statvfs(dir).is_ok_and(|mount| mount.f_files > 0 && mount.f_favail == 0)
-}
-
-fn too_little(config: &PoolConfig, shape: Shape, available: u64) -> OpenError {
+fn too_little(config: &PoolConfig, mount: &Mount, needed: ByteSize, own: u64) -> OpenError {
     let (dir, capacity) = (config.dir.clone(), config.capacity);
-    OpenError::TooLittleMemory { dir, capacity, available: ByteSize(available), needed: ByteSize(needed(shape)) }
+    OpenError::TooLittleMemory {
+        dir,
+        capacity,
+        available: ByteSize(mount.available + own),
+        needed,
+        huge: mount.huge_page.is_some(),
+    }
 }
 
 /// One of the two shared files, just made.

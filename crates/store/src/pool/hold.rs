@@ -19,14 +19,24 @@ pub struct Hold {
     slot: u32,
     generation: u64,
     described: Described,
-    /// Whether it counts as a use of the block.
-    is_use: bool,
+    kind: HoldKind,
     /// Whether it has ended already, with others under one lock.
     ended: bool,
 }
 
+/// What a block is held for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum HoldKind {
+    /// To be read, which is a use of it once it is let go.
+    Use,
+    /// To go on with a read that was counted when it began.
+    Continued,
+    /// To be looked at: for a moment, and it keeps its place in the order of eviction.
+    Look,
+}
+
 impl Pool {
-    /// Holds a block, which counts as a use of it; only the copy of that name when one is given.
+    /// Holds a block, which counts as a use of it; or only the copy of that name, which goes on with such a use.
     pub fn hold(self: &Arc<Self>, id: &BlockId, copy: Option<CopyName>) -> Option<Hold> {
         self.hold_one(&mut self.inner.lock(), id, copy)
     }
@@ -52,17 +62,20 @@ impl Pool {
             return None;
         }
         inner.wall_in(slot);
-        inner.slots[slot as usize].uses += 1;
-        let hold = self.hold_slot(inner, slot, described, true);
+        inner.slots[slot as usize].firm_holds += 1;
+        let kind = if copy.is_none() { HoldKind::Use } else { HoldKind::Continued };
+        let hold = self.hold_slot(inner, slot, described, kind);
         // Whoever holds a block reads its checksums next.
         prefetch(hold.checksums().as_ptr().cast());
         Some(hold)
     }
 
-    /// Ends many holds of this pool under one lock: two senders that take it for each block wait for each other.
+    /// Ends many holds of this pool under one lock: two senders that take it for each block wait for each other. The
+    /// last one was used first: of a prefix, what is behind is to go before what it needs.
     pub fn let_go(&self, mut holds: Vec<Hold>) {
         let mut inner = self.inner.lock();
-        holds.iter_mut().filter(|hold| std::ptr::eq(&raw const *hold.pool, self)).for_each(|hold| hold.end(&mut inner));
+        let mine = holds.iter_mut().rev().filter(|hold| std::ptr::eq(&raw const *hold.pool, self));
+        mine.for_each(|hold| hold.end(&mut inner));
     }
 
     /// Holds a block without counting it as a use: to look at it.
@@ -75,40 +88,42 @@ impl Pool {
     /// Holds a sealed slot without counting it as a use.
     pub(super) fn peek_slot(self: &Arc<Self>, inner: &mut Inner, slot: u32, described: Described) -> Hold {
         inner.looked_at.push(slot);
-        self.hold_slot(inner, slot, described, false)
+        self.hold_slot(inner, slot, described, HoldKind::Look)
     }
 
-    fn hold_slot(self: &Arc<Self>, inner: &mut Inner, slot: u32, described: Described, is_use: bool) -> Hold {
+    fn hold_slot(self: &Arc<Self>, inner: &mut Inner, slot: u32, described: Described, kind: HoldKind) -> Hold {
         inner.slots[slot as usize].holds += 1;
         inner.stats.holds += 1;
         let generation = inner.slots[slot as usize].generation;
-        Hold { pool: Arc::clone(self), slot, generation, described, is_use, ended: false }
+        Hold { pool: Arc::clone(self), slot, generation, described, kind, ended: false }
     }
 
-    /// Which of `ids` are held, with their lengths. Counts as a use of each.
+    /// Which of `ids` are held, with their lengths. Counts as a use of each, from the last to the first.
     pub fn confirm(&self, ids: &[BlockId]) -> Vec<Option<(CopyName, u64)>> {
-        let mut found = Vec::with_capacity(ids.len());
-        for step in ids.chunks(PER_LOCK) {
+        let mut found = vec![None; ids.len()];
+        for (ids, found) in ids.chunks(PER_LOCK).zip(found.chunks_mut(PER_LOCK)).rev() {
             let mut inner = self.inner.lock();
             let index = self.index();
-            step.iter().for_each(|id| prefetch(index.bucket(index.home(id.words())).as_ptr().cast()));
-            found.extend(step.iter().map(|id| {
-                let (slot, described) = self.lookup(&inner, id)?;
-                inner.mark_used(slot);
-                Some((self.name(inner.slots[slot as usize].generation), described.len))
-            }));
+            ids.iter().for_each(|id| prefetch(index.bucket(index.home(id.words())).as_ptr().cast()));
+            let usage = inner.use_now();
+            for (id, found) in ids.iter().zip(found).rev() {
+                let Some((slot, described)) = self.lookup(&inner, id) else { continue };
+                inner.mark_used(slot, &usage);
+                *found = Some((self.name(inner.slots[slot as usize].generation), described.len));
+            }
         }
         found
     }
 
-    /// Notes that readers on this host used these blocks; those that are gone are passed over.
+    /// Notes that readers on this host used these blocks, from the last to the first; those that are gone are passed over.
     pub fn touch(&self, used: &[SlotName]) {
-        for step in used.chunks(PER_LOCK) {
+        for step in used.rchunks(PER_LOCK) {
             let mut inner = self.inner.lock();
-            for name in step {
+            let usage = inner.use_now();
+            for name in step.iter().rev() {
                 let known = inner.slots.get(name.slot as usize);
                 if known.is_some_and(|slot| slot.state == SlotState::Sealed && slot.generation == name.generation.0) {
-                    inner.mark_used(name.slot);
+                    inner.mark_used(name.slot, &usage);
                 }
             }
         }
@@ -245,7 +260,7 @@ impl Hold {
     fn end(&mut self, inner: &mut Inner) {
         self.ended = true;
         inner.stats.holds -= 1;
-        inner.let_go(self.slot, self.is_use);
+        inner.let_go(self.slot, self.kind);
         let Slot { state, holds, .. } = inner.slots[self.slot as usize];
         if holds > 0 {
             return;
@@ -269,17 +284,27 @@ impl Drop for Hold {
 }
 
 impl Inner {
-    /// A hold ends. A block that was in use may be evicted again, last of all; one that was looked at is where it was.
-    fn let_go(&mut self, slot: u32, is_use: bool) {
+    /// A hold ends. A block that was in use has been used now, and may be evicted again; one that was looked at is where it was.
+    fn let_go(&mut self, slot: u32, kind: HoldKind) {
         let entry = &mut self.slots[slot as usize];
         entry.holds -= 1;
-        if is_use {
-            entry.uses -= 1;
-            if entry.uses == 0 && entry.state == SlotState::Sealed {
-                self.offer(slot);
+        if kind == HoldKind::Look {
+            if let Some(at) = self.looked_at.iter().position(|&looked_at| looked_at == slot) {
+                self.looked_at.swap_remove(at);
             }
-        } else if let Some(at) = self.looked_at.iter().position(|&looked_at| looked_at == slot) {
-            self.looked_at.swap_remove(at);
+            return;
+        }
+        entry.firm_holds -= 1;
+        let Slot { state, firm_holds, .. } = *entry;
+        if state != SlotState::Sealed {
+            return;
+        }
+        let usage = self.use_now();
+        if kind == HoldKind::Use {
+            self.mark_used(slot, &usage);
+        }
+        if firm_holds == 0 {
+            self.place(slot, &usage);
         }
     }
 }

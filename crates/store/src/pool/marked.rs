@@ -4,6 +4,9 @@
 //! an owner killed at the worst moment leaves one that could be taken for somebody else's.
 
 use super::OpenError;
+use super::mount::huge_page_of;
+use crate::memory::{self, Memory};
+use crate::sync::Ordering;
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use std::fs;
@@ -15,7 +18,7 @@ use std::time::Duration;
 /// The first eight bytes of a file of ours.
 pub(super) type Mark = [u8; 8];
 
-/// All that is in a lock file.
+/// All that is in a lock file; one on hugetlbfs is empty, since a byte there would cost a huge page.
 pub(super) const LOCK: Mark = *b"TDPLLOCK";
 
 /// A name of ours; dropping it removes it.
@@ -140,10 +143,21 @@ fn failed(path: &Path, source: io::Error) -> OpenError {
 fn nameless(path: &Path, mark: Mark) -> io::Result<OwnedFd> {
     let dir = path.parent().unwrap_or(Path::new("."));
     let file = rustix::fs::open(dir, OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR)?;
-    match rustix::io::pwrite(&file, &mark, 0)? {
-        8 => Ok(file),
-        _ => Err(Errno::NOSPC.into()),
+    match huge_page_of(&file) {
+        Some(_) if mark == LOCK => {}
+        Some(page) => mark_mapped(&file, mark, page)?,
+        None if rustix::io::pwrite(&file, &mark, 0)? == mark.len() => {}
+        None => return Err(Errno::NOSPC.into()),
     }
+    Ok(file)
+}
+
+/// Marks a file that takes no ordinary writes, through its first page.
+fn mark_mapped(file: &OwnedFd, mark: Mark, page: u64) -> io::Result<()> {
+    memory::allocate(file, page, &|| true)?;
+    let first = Memory::map(file, true)?;
+    first.words()[0].store(u64::from_le_bytes(mark), Ordering::Release);
+    Ok(())
 }
 
 fn link(file: &OwnedFd, path: &Path) -> io::Result<()> {
@@ -169,9 +183,17 @@ fn look(path: &Path, mark: Mark) -> io::Result<Found> {
         Err(Errno::LOOP | Errno::NXIO) => return Ok(Found::Foreign),
         Err(error) => return Err(error.into()),
     };
+    Ok(if bears(&file, mark) { Found::Ours(file) } else { Found::Foreign })
+}
+
+fn bears(file: &OwnedFd, mark: Mark) -> bool {
     let mut found = Mark::default();
-    let ours = rustix::io::pread(&file, &mut found, 0) == Ok(found.len()) && found == mark;
-    Ok(if ours { Found::Ours(file) } else { Found::Foreign })
+    match rustix::io::pread(file, &mut found, 0) {
+        // Nobody loses a byte with an empty file.
+        Ok(0) => mark == LOCK && huge_page_of(file).is_some(),
+        Ok(len) => len == mark.len() && found == mark,
+        Err(_) => false,
+    }
 }
 
 fn try_lock(file: &OwnedFd) -> io::Result<bool> {

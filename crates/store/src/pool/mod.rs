@@ -10,6 +10,9 @@ mod evict;
 mod files;
 mod hold;
 mod marked;
+mod mount;
+#[cfg(test)]
+mod policies;
 mod reserve;
 mod stats;
 mod terms;
@@ -28,14 +31,17 @@ use crate::inventory::Change;
 use crate::journal::Journal;
 use crate::layout::{CONTROL_BYTES, Shape};
 use crate::memory::Memory;
-
 use crate::protocol::{Described, Index, LINE_WORDS, State, load_sealed, retire, stamp};
+use crate::ring::host_time;
 use crate::sync::AtomicU64;
 use files::Files;
 use parking_lot::{Condvar, Mutex};
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::BorrowedFd;
+use std::time::Duration;
 use terms::{Incoming, Kept};
+use tidepool_policy::admission::Admission;
+use tidepool_policy::eviction::{Eviction, Use};
 use tidepool_policy::{Groups, SlotList, SoftPins};
 use tidepool_types::{BlockId, CopyName, Epoch, Generation, Tier};
 
@@ -56,13 +62,15 @@ pub struct Pool {
 struct Inner {
     last_generation: u64,
     heap: Heap,
-    /// The blocks that may be evicted: sealed, and held by nobody or by those that only look.
-    order: SlotList,
-    /// Those that may be evicted, but last.
+    /// The sealed blocks in the order in which they go. One that is held stays in it and is passed over; if its turn comes
+    /// meanwhile, it is out of the order until it is let go.
+    order: Box<dyn Eviction>,
+    admission: Box<dyn Admission>,
+    /// Those that go only after all others.
     soft: SoftPins,
     /// Whether softly pinned blocks are being spared.
     sparing: bool,
-    /// All others, in no order that matters: what eviction has to work around.
+    /// What eviction has to work around, in no order that matters: held, reserved, pinned for good, damaged.
     walls: SlotList,
     /// What was wanted for sealed blocks, by slot; most have no terms and are not here.
     terms: HashMap<u32, Kept>,
@@ -78,6 +86,8 @@ struct Inner {
     slots_used: u64,
     journal: Journal,
     uses: u64,
+    /// The time since any fixed start.
+    clock: fn() -> Duration,
     stats: PoolStats,
 }
 
@@ -90,10 +100,12 @@ struct Slot {
     state: SlotState,
     /// All holds.
     holds: u32,
-    /// Those that count as a use.
-    uses: u32,
+    /// Those that are more than a look.
+    firm_holds: u32,
     /// When it was last used, as a count of uses.
     last_use: u64,
+    /// The block's name for the order of eviction.
+    tag: u64,
 }
 
 /// The owner's word on a slot's state; the header's stamp says the same to readers.
@@ -169,6 +181,7 @@ impl Pool {
         inner.drop_terms(slot);
         let generation = inner.next_generation();
         retire(self.header(slot), stamp(generation, state));
+        inner.order.remove(slot);
         inner.wall_in(slot);
     }
 
@@ -184,33 +197,59 @@ impl Pool {
 }
 
 impl Inner {
+    fn empty(shape: Shape, config: &PoolConfig) -> Self {
+        let slots = shape.slots as u32;
+        Self {
+            last_generation: 0,
+            heap: Heap::new(shape.capacity),
+            order: config.eviction.build_for(slots),
+            admission: config.admission.build(shape.slots),
+            soft: SoftPins::default(),
+            sparing: false,
+            walls: SlotList::new(slots),
+            terms: HashMap::new(),
+            groups: Groups::default(),
+            incoming: Vec::new(),
+            looked_at: Vec::new(),
+            slots: vec![Slot::default(); slots as usize],
+            free_slots: (0..slots).collect(),
+            slots_used: 0,
+            journal: Journal::default(),
+            uses: 0,
+            clock: host_time,
+            stats: PoolStats::default(),
+        }
+    }
+
     fn next_generation(&mut self) -> u64 {
         self.last_generation += 1;
         self.last_generation
     }
 
-    /// Takes a slot out of the order of eviction.
+    /// Makes a slot one that eviction works around.
     fn wall_in(&mut self, slot: u32) {
-        self.order.remove(slot);
         self.soft.remove(slot);
         if !self.walls.contains(slot) {
             self.walls.insert(slot);
         }
     }
 
-    /// Makes a sealed block one that may be evicted, last of all, unless a pin forbids it.
-    fn offer(&mut self, slot: u32) {
-        self.place(slot);
-        self.mark_used(slot);
+    /// A use now. Nothing else is known: what reaches a node are parts of requests, and not whose they are.
+    fn use_now(&self) -> Use {
+        Use { at: (self.clock)(), ..Use::default() }
     }
 
-    fn mark_used(&mut self, slot: u32) {
-        self.uses += 1;
-        self.slots[slot as usize].last_use = self.uses;
-        self.order.touch(slot);
+    fn mark_used(&mut self, slot: u32, usage: &Use) {
+        self.count_use(slot);
+        self.order.touch(slot, usage);
         if !self.soft.is_empty() {
             self.soft.touch(slot, self.uses);
         }
+    }
+
+    fn count_use(&mut self, slot: u32) {
+        self.uses += 1;
+        self.slots[slot as usize].last_use = self.uses;
     }
 }
 

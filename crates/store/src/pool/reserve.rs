@@ -8,6 +8,7 @@ use crate::protocol::{Described, State, publish, retire, stamp};
 use parking_lot::MutexGuard;
 use std::sync::Arc;
 use std::time::Duration;
+use tidepool_policy::eviction::Tag;
 use tidepool_types::{BlockId, ClientId, CopyName, Deadline, Generation, Key, chunk_count};
 use tidepool_wire::checksum::BlockChecksum;
 use tidepool_wire::message::{Pin, SlotName};
@@ -53,7 +54,7 @@ pub enum Sealed {
 }
 
 impl Pool {
-    /// Takes space for `len` bytes under `key`, evicting what was used longest ago, and waiting until `deadline` if
+    /// Takes space for `len` bytes under `key`, evicting what the policy says, and waiting until `deadline` if
     /// nothing can be evicted; `is_wanted` is asked every now and then whether anybody still waits for it.
     pub fn reserve(
         self: &Arc<Self>,
@@ -97,6 +98,17 @@ impl Pool {
             return Err(NoRoom::Full);
         };
         Ok(self.reserve_in(inner, room, (key, id, len), writer))
+    }
+
+    /// Whether a block of `len` bytes comes in, which costs others their places if there is no space left. Asking counts: what is
+    /// not let in may be the next time.
+    pub fn admits(&self, key: Key<'_>, id: &BlockId, len: u64) -> bool {
+        let Ok((bytes, _)) = self.needed(key, len) else { return true };
+        let mut inner = self.inner.lock();
+        let is_full = inner.heap.free_bytes() < bytes || inner.free_slots.is_empty();
+        let admits = !is_full || inner.admission.admits(Tag(id.words()[0]));
+        inner.stats.declined_total += u64::from(!admits);
+        admits
     }
 
     /// The space that a block takes, and how it is aligned.
@@ -211,7 +223,8 @@ impl Reservation {
         let held = pool.lookup(&inner, &self.id()).map(|(slot, _)| slot);
         if let Some(slot) = held.filter(|slot| self.terms.version.is_none_or(|own| inner.version(*slot) >= Some(own))) {
             let held = pool.name(inner.slots[slot as usize].generation);
-            inner.mark_used(slot);
+            let usage = inner.use_now();
+            inner.mark_used(slot, &usage);
             drop(inner);
             return Ok(Sealed::Held(held));
         }
@@ -245,8 +258,11 @@ impl Reservation {
 
 impl Pool {
     fn note_sealed(&self, inner: &mut Inner, slot: u32, described: &Described) {
-        inner.slots[slot as usize].state = SlotState::Sealed;
-        inner.offer(slot);
+        let entry = &mut inner.slots[slot as usize];
+        (entry.state, entry.tag) = (SlotState::Sealed, described.id[0]);
+        inner.count_use(slot);
+        let usage = inner.use_now();
+        inner.place(slot, &usage);
         inner.stats.blocks += 1;
         inner.stats.block_bytes += described.len;
         inner.stats.sealed_total += 1;

@@ -29,6 +29,8 @@ pub struct PoolStats {
     pub damaged_total: u64,
     /// Their bytes.
     pub damaged_bytes: u64,
+    /// Blocks that were not let in because others would have had to go for them.
+    pub declined_total: u64,
     /// Reservations refused for want of space.
     pub no_space_total: u64,
 }

@@ -6,8 +6,8 @@
 
 use super::{Inner, Pool, SlotState};
 use crate::protocol::load_sealed;
-use crate::ring::host_time;
 use std::time::Duration;
+use tidepool_policy::eviction::{Tag, Use};
 use tidepool_types::{BlockId, Version};
 use tidepool_wire::message::{Pin, SupersedeOutcome};
 
@@ -91,7 +91,7 @@ impl Inner {
         }
         let pin = match terms.pin {
             Pin::None => Pinned::No,
-            Pin::Soft { millis } => Pinned::Until(host_time() + Duration::from_millis(millis.into())),
+            Pin::Soft { millis } => Pinned::Until((self.clock)() + Duration::from_millis(millis.into())),
             Pin::Hard => Pinned::Hard(bytes),
         };
         self.terms.insert(slot, Kept { version: terms.version, pin });
@@ -111,19 +111,22 @@ impl Inner {
         }
     }
 
-    /// Makes a sealed block one that may be evicted, where its pin wants it.
-    pub(super) fn place(&mut self, slot: u32) {
-        match self.terms.get(&slot).map_or(Pinned::No, |kept| kept.pin) {
-            Pinned::Hard(_) => {}
-            Pinned::Until(end) => {
-                self.walls.remove(slot);
-                self.soft.insert(slot, self.uses, end);
-            }
-            Pinned::No => {
-                self.walls.remove(slot);
-                self.order.insert(slot);
-            }
+    /// Makes a sealed block that nobody holds one that may be evicted, where its pin wants it. `usage` is its last use.
+    pub(super) fn place(&mut self, slot: u32, usage: &Use) {
+        let pin = self.terms.get(&slot).map_or(Pinned::No, |kept| kept.pin);
+        if !matches!(pin, Pinned::Hard(_)) {
+            self.walls.remove(slot);
         }
+        match pin {
+            Pinned::Hard(_) => {}
+            Pinned::Until(end) => self.soft.insert(slot, self.slots[slot as usize].last_use, end),
+            Pinned::No if self.order.contains(slot) => {}
+            Pinned::No => self.enter_order(slot, usage),
+        }
+    }
+
+    fn enter_order(&mut self, slot: u32, usage: &Use) {
+        self.order.insert(slot, Tag(self.slots[slot as usize].tag), usage);
     }
 
     /// Blocks whose soft pins have ended are evicted as all others are.
@@ -131,12 +134,12 @@ impl Inner {
         if self.soft.is_empty() {
             return;
         }
-        let now = host_time();
-        while let Some(slot) = self.soft.pop_ended(now) {
+        let usage = self.use_now();
+        while let Some(slot) = self.soft.pop_ended(usage.at) {
             if let Some(kept) = self.terms.get_mut(&slot) {
                 kept.pin = Pinned::No;
             }
-            self.order.insert(slot);
+            self.enter_order(slot, &usage);
         }
     }
 

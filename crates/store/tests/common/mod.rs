@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use tidepool_policy::admission::Rule;
+use tidepool_policy::eviction::Policy;
 use tidepool_store::{NoRoom, Pool, PoolConfig, Reservation, Sealed};
 use tidepool_types::{BlockId, ByteSize, ClientId, Deadline, Epoch, Key, NodeName, TenantSecret};
 use tidepool_wire::checksum::{BlockChecksum, Sums};
@@ -12,12 +14,25 @@ pub(crate) const WRITER: ClientId = ClientId(0x55);
 
 /// A pool of `capacity` bytes in `dir`, with as many slots as blocks of `block` bytes fit.
 pub(crate) fn create(dir: &Path, name: &str, epoch: Epoch, capacity: u64, block: u64) -> Arc<Pool> {
+    create_with(dir, name, epoch, (capacity, block), (Policy::default(), Rule::default()))
+}
+
+/// The same with policies.
+pub(crate) fn create_with(
+    dir: &Path,
+    name: &str,
+    epoch: Epoch,
+    (capacity, block): (u64, u64),
+    (eviction, admission): (Policy, Rule),
+) -> Arc<Pool> {
     let config = PoolConfig {
         dir: dir.to_owned(),
         name: NodeName::new(name).unwrap(),
         epoch,
         capacity: ByteSize(capacity),
         smallest_expected_block: ByteSize(block),
+        eviction,
+        admission,
     };
     Pool::create(&config).unwrap()
 }

@@ -65,3 +65,30 @@ pub(super) unsafe fn copy_chunks(
         *out = running.finish();
     }
 }
+
+/// Puts the checksums of the next chunks of `len` bytes of a block into `out`, as [`copy_and_checksum`] does.
+///
+/// # Safety
+/// The cursor must have `len` bytes left, readable and stable.
+pub(super) unsafe fn sum_chunks(
+    from: &mut Cursor<'_>,
+    len: u64,
+    checksum: &BlockChecksum,
+    first_chunk: u64,
+    out: &mut [u32],
+) {
+    let mut left = len;
+    for (number, out) in (first_chunk..).zip(out) {
+        let mut running = checksum.start_chunk(number);
+        let mut in_chunk = left.min(CHUNK_LEN) as usize;
+        left -= in_chunk as u64;
+        while in_chunk > 0 {
+            let piece = from.take(in_chunk);
+            assert!(piece.len > 0, "a chunk is longer than its memory");
+            // SAFETY: the caller's promise.
+            running.update(unsafe { std::slice::from_raw_parts(piece.start, piece.len) });
+            in_chunk -= piece.len;
+        }
+        *out = running.finish();
+    }
+}

@@ -5,8 +5,8 @@
 //! small, copies alone. Idle helpers spin for a moment, since batches come in bursts, and then sleep.
 
 use super::{checksummed, copy_scattered, stream};
-use crate::ops::Regions;
-use crate::regions::for_each_pair;
+use crate::ops::{Region, Regions};
+use crate::regions::{Cursor, for_each_pair};
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -33,6 +33,15 @@ pub struct CopyJob<'a> {
     /// For a block that is being written, or a part of one that ends at a chunk's or at the block's end: its checksums, made
     /// on the way. The source must then be stable.
     pub checksums: Option<ChecksumsInto<'a>>,
+}
+
+/// A block, or a part of one as in [`CopyJob`], that is in place and whose checksums are wanted.
+#[derive(Debug)]
+pub struct SumJob<'a> {
+    /// The bytes.
+    pub of: Region,
+    /// Their checksums.
+    pub checksums: ChecksumsInto<'a>,
 }
 
 /// Where a job's checksums go.
@@ -85,12 +94,28 @@ impl CopyPool {
     /// For each job both places must be valid for its length, the destination unshared and overlapping no source. Without
     /// checksums the source may change meanwhile (see [`super`]); with them it must not.
     pub unsafe fn run(&self, jobs: &mut [CopyJob<'_>]) {
-        let total = jobs.iter().map(|job| job.len).sum();
-        let tasks: Vec<Task<'_>> = jobs.iter_mut().map(Task::new).collect();
+        self.share(&jobs.iter_mut().map(Task::new).collect::<Vec<_>>());
+    }
+
+    /// Makes the checksums of all of `jobs`.
+    ///
+    /// # Panics
+    /// If a job's checksums are not as many as its chunks.
+    ///
+    /// # Safety
+    /// The memory of each job must be readable, and must not change meanwhile.
+    pub unsafe fn sum(&self, jobs: &mut [SumJob<'_>]) {
+        let places: Vec<Regions> = jobs.iter().map(|job| Regions::One(job.of)).collect();
+        self.share(&jobs.iter_mut().zip(&places).map(|(job, of)| Task::summing(job, of)).collect::<Vec<_>>());
+    }
+
+    /// Does `tasks`, for which the caller has promised what they need.
+    fn share(&self, tasks: &[Task<'_>]) {
+        let total = tasks.iter().map(|task| task.len).sum();
         let alone = total < SHARED_MIN || self.helpers.is_empty();
         match if alone { None } else { self.turn.try_lock() } {
             Some(_turn) => {
-                let batch = Batch::new(&tasks, total, self.helpers.len() as u64 + 1);
+                let batch = Batch::new(tasks, total, self.helpers.len() as u64 + 1);
                 self.shared.copy_together(&batch);
             }
             None => tasks.iter().for_each(|task| task.copy(0, task.len, total >= super::STREAMING_MIN as u64)),
@@ -115,7 +140,8 @@ impl Drop for CopyPool {
 
 /// A job as the threads see it.
 struct Task<'a> {
-    to: &'a Regions,
+    /// Nothing where checksums are all that is wanted.
+    to: Option<&'a Regions>,
     from: &'a Regions,
     len: u64,
     checksums: Option<(&'a BlockChecksum, u64, *mut u32)>,
@@ -132,12 +158,19 @@ impl<'a> Task<'a> {
             assert_eq!(into.out.len() as u64, chunk_count(job.len), "one checksum per chunk");
             (&into.checksum, into.first_chunk, into.out.as_mut_ptr())
         });
-        Self { to: &job.to, from: &job.from, len: job.len, checksums }
+        Self { to: Some(&job.to), from: &job.from, len: job.len, checksums }
+    }
+
+    fn summing(job: &'a mut SumJob<'_>, of: &'a Regions) -> Self {
+        let (into, len) = (&mut job.checksums, job.of.len as u64);
+        assert_eq!(into.out.len() as u64, chunk_count(len), "one checksum per chunk");
+        Self { to: None, from: of, len, checksums: Some((&into.checksum, into.first_chunk, into.out.as_mut_ptr())) }
     }
 
     /// Copies `len` bytes at `start`, which is a multiple of the chunk length. Not fenced.
     fn copy(&self, start: u64, len: u64, streaming: bool) {
-        let (mut to, mut from) = (self.to.cursor_at(start), self.from.cursor_at(start));
+        let mut from = self.from.cursor_at(start);
+        let mut to = self.to.map_or_else(|| Cursor::new(&[]), |to| to.cursor_at(start));
         // SAFETY: whoever called `run` promised both places for the whole job, of which this is a part that no other thread
         // has; the checksums written are those of this part's chunks, inside the job's slice (checked in `new`).
         unsafe {
@@ -145,7 +178,12 @@ impl<'a> Task<'a> {
                 Some((checksum, first_chunk, out)) => {
                     let chunk = start / CHUNK_LEN;
                     let out = std::slice::from_raw_parts_mut(out.add(chunk as usize), chunk_count(len) as usize);
-                    checksummed::copy_chunks(&mut to, &mut from, len, checksum, first_chunk + chunk, out);
+                    match self.to {
+                        Some(_) => {
+                            checksummed::copy_chunks(&mut to, &mut from, len, checksum, first_chunk + chunk, out)
+                        }
+                        None => checksummed::sum_chunks(&mut from, len, checksum, first_chunk + chunk, out),
+                    }
                 }
                 None if streaming => {
                     for_each_pair(&mut to, &mut from, len as usize, |to, from, len| stream::copy(to, from, len))

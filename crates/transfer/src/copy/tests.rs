@@ -69,6 +69,19 @@ fn a_pool_serves_several_callers_at_once_and_ends() {
     });
 }
 
+#[test]
+fn checksums_made_in_place_are_those_made_on_the_way() {
+    let pool = CopyPool::new(1);
+    for len in [1, CHUNK_LEN - 1, CHUNK_LEN, CHUNK_LEN + 1, 40 * CHUNK_LEN + 17] {
+        let source = pattern(len as usize);
+        let mut out = vec![0; chunk_count(len) as usize];
+        let checksums = ChecksumsInto { checksum: block(len), first_chunk: 0, out: &mut out };
+        // SAFETY: the bytes are this test's own.
+        unsafe { pool.sum(&mut [SumJob { of: Region::of(&source), checksums }]) };
+        assert_eq!(out[..], block(len).range(0, &source)[..], "{len} bytes");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 

@@ -90,6 +90,7 @@ choice! { ReserveOutcome, 1 + SlotName::MIN_LEN + 8;
     2 => NoSpace,
     3 => TooLarge,
     4 => UseSocket,
+    5 => Declined,
 }
 
 record!(ReserveAs { terms: Terms, reserve: Reserve });

@@ -121,6 +121,7 @@ pub(crate) fn replies() -> Vec<(&'static str, Reply)> {
         ("refused", Reply::Refused(refusal)),
         ("welcome", Reply::Welcome(welcome)),
         ("reserved", Reply::Reserved(reserved)),
+        ("reserved_declined", Reply::Reserved(vec![ReserveOutcome::Declined])),
         ("written", Reply::Written),
         ("sealed", Reply::Sealed(vec![SealOutcome::Sealed(copy(1)), SealOutcome::Unknown, SealOutcome::Corrupt])),
         ("sealed_held", Reply::Sealed(vec![SealOutcome::Held(copy(2))])),

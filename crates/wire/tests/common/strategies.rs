@@ -117,6 +117,7 @@ fn reserve_outcome() -> impl Strategy<Value = ReserveOutcome> {
         Just(ReserveOutcome::NoSpace),
         Just(ReserveOutcome::TooLarge),
         Just(ReserveOutcome::UseSocket),
+        Just(ReserveOutcome::Declined),
     ]
 }
 

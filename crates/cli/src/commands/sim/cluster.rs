@@ -85,6 +85,7 @@ fn describe(args: &SimArgs, engines: u32, policy: Policy, block_tokens: u32) -> 
         node_blocks: Blocks(if of.no_pool { 0 } else { node }),
         disk_blocks: Blocks(of.disk.0 / block_bytes / hosts),
         policy,
+        admission: args.admission,
         speed: of.speed(cluster.speed),
         ..cluster
     })

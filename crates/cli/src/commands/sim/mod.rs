@@ -14,6 +14,7 @@ use crate::page::Page;
 use clap::Args;
 use serde_json::{Value, json};
 use std::{error::Error, fmt, str::FromStr};
+use tidepool_policy::admission::Rule;
 use tidepool_policy::eviction::{Eviction, Policy};
 use tidepool_sim::{Blocks, Clairvoyant, Future, OverTime, Pool, Tally, Ties};
 use tidepool_types::ByteSize;
@@ -33,6 +34,9 @@ pub struct SimArgs {
     /// order has more hits)
     #[arg(long, default_value_t = Order::Plain(Policy::Lru))]
     policy: Order,
+    /// What comes in once the cache is full: all, or second-sight (what came before and is still remembered)
+    #[arg(long, value_name = "RULE", default_value_t = Rule::All)]
+    admission: Rule,
     #[command(flatten)]
     size: SizeArgs,
     /// Print one JSON object
@@ -93,7 +97,8 @@ pub(super) fn run(args: &SimArgs) -> Outcome {
     let input = args.input.open()?;
     let block_tokens = input.block_tokens;
     let capacity = capacity(args, block_tokens, 1)?;
-    let (mut pool, mut tally, mut over_time) = (Pool::new(capacity, order), Tally::default(), OverTime::default());
+    let mut pool = Pool::new(capacity, order).admitting(args.admission.build(capacity.0));
+    let (mut tally, mut over_time) = (Tally::default(), OverTime::default());
     let read = input.each(|request| {
         let hits = pool.serve(request);
         tally.add(request, hits, block_tokens);
@@ -143,6 +148,7 @@ fn json(args: &SimArgs, read: &Read, capacity: Blocks, tally: &Tally, evicted: B
     json!({
         "hit_rate": tally.hit_rate(),
         "policy": args.policy.to_string(),
+        "admission": args.admission.to_string(),
         "capacity_blocks": capacity,
         "blocks": tally.blocks,
         "hit_blocks": tally.hit_blocks,

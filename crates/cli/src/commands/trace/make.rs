@@ -124,11 +124,16 @@ type Requests<'a> = Box<dyn Iterator<Item = Result<Request, TraceError>> + 'a>;
 
 /// What was written, and why no more.
 pub(super) struct Written {
-    requests: u64,
-    error: Option<String>,
+    pub(super) requests: u64,
+    pub(super) error: Option<String>,
 }
 
 impl WriteArgs {
+    /// For a command that has arguments of its own.
+    pub(super) const fn to(output: PathBuf, force: bool) -> Self {
+        Self { output, force, json: false }
+    }
+
     /// Writes what `make` makes of a trace.
     fn all_of(&self, args: &TraceArgs, make: impl for<'a> FnOnce(&'a mut Opened) -> Requests<'a>) -> Outcome {
         let mut trace = args.open()?;

@@ -2,6 +2,8 @@
 
 mod generate;
 mod make;
+mod record;
+mod recording;
 mod stat;
 
 use super::client::Outcome;
@@ -12,6 +14,8 @@ use clap::Subcommand;
 pub enum TraceCommand {
     /// Show what a trace is like: lengths, reuse, and what any cache could hit at most
     Stat(stat::StatArgs),
+    /// Record what a running pool is asked for, as a trace without keys or content
+    Record(record::RecordArgs),
     /// Generate the traffic of coding agents
     Generate(generate::GenerateArgs),
     /// Write a trace in our own format, which docs/traces.md describes
@@ -28,6 +32,7 @@ pub enum TraceCommand {
 pub(super) fn run(command: &TraceCommand) -> Outcome {
     match command {
         TraceCommand::Stat(args) => stat::run(args),
+        TraceCommand::Record(args) => record::run(args),
         TraceCommand::Generate(args) => generate::run(args),
         TraceCommand::Convert(args) => make::convert(args),
         TraceCommand::Slice(args) => make::slice(args),

@@ -39,6 +39,11 @@ impl List {
 }
 
 impl Links {
+    /// With memory for the numbers `0..count`.
+    pub(super) fn new(count: u32) -> Self {
+        Self(vec![(NONE, NONE); count as usize])
+    }
+
     /// Adds a number that is in no list as the warmest.
     pub(super) fn push(&mut self, list: &mut List, number: u32) {
         let length = self.0.len().max(number as usize + 1);

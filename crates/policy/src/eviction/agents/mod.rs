@@ -85,6 +85,12 @@ impl Default for Agents {
 }
 
 impl Agents {
+    /// An empty order with memory for slots `0..slots`.
+    #[must_use]
+    pub fn new(slots: u32) -> Self {
+        Self { blocks: vec![Block::default(); slots as usize], links: Links::new(slots), ..Self::default() }
+    }
+
     /// An empty order that weighs what a block costs to compute again: a block behind `n` others costs `1 + n * cost_of_depth`
     /// times what the first one does. With 0, as by default, all blocks are worth the same, which makes the most hits.
     #[must_use]

@@ -7,11 +7,13 @@ use crate::pool::tests::pool;
 use crate::pool::{Hold, SlotState};
 use proptest::prelude::*;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The blocks of the order of eviction, coldest first, by their generations.
 fn order(pool: &Pool) -> Vec<u64> {
-    let inner = pool.inner.lock();
-    let order = std::iter::successors(inner.order.coldest(), |&slot| inner.order.warmer(slot));
+    let mut inner = pool.inner.lock();
+    let first = inner.order.victim(Duration::ZERO);
+    let order = std::iter::successors(first, |&slot| inner.order.after(slot));
     order.map(|slot| inner.slots[slot as usize].generation).collect()
 }
 

@@ -5,6 +5,7 @@ interchangeable.
 import hashlib
 import json
 import math
+from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
@@ -16,23 +17,45 @@ from ..errors import InvalidError
 Piece = tuple[int, int, int]
 
 
-def lay_out(
-    kv_cache_config: Any, kv_caches: dict[str, torch.Tensor]
-) -> tuple[list[list[Piece]], list[str | None], list[torch.Tensor]]:
-    """For each KV group the pieces of a block and a description, and the tensors that must stay alive."""
+@dataclass(frozen=True)
+class Places:
+    """Where the blocks of every KV group lie."""
+
+    #: For each KV group the pieces of a block.
+    pieces: list[list[Piece]]
+    #: For each KV group what its bytes are; None for one that this rank has no part of.
+    descriptions: list[str | None]
+    #: What must stay alive.
+    memory: list[torch.Tensor]
+    #: The GPU that has them; None for the host's memory.
+    device: int | None
+
+
+def lay_out(kv_cache_config: Any, kv_caches: dict[str, torch.Tensor]) -> Places:
+    """The blocks of tensors that have a layer each."""
+    groups = [_layers(group.layer_names, kv_caches) for group in kv_cache_config.kv_cache_groups]
+    return _places(groups, kv_cache_config.num_blocks)
+
+
+def lay_out_together(kv_cache_config: Any, kv_cache: torch.Tensor) -> Places:
+    """The blocks of one tensor that has all layers, which is offered to models with one KV group."""
+    [group] = kv_cache_config.kv_cache_groups
+    return _places([{f"{group.layer_names[0]} and all others": kv_cache}], kv_cache_config.num_blocks)
+
+
+def _places(groups: list[dict[str, torch.Tensor]], blocks: int) -> Places:
     pieces: list[list[Piece]] = []
     descriptions: list[str | None] = []
-    for group in kv_cache_config.kv_cache_groups:
-        tensors = _layers(group.layer_names, kv_caches)
+    for tensors in groups:
         pieces.append([])
         described = []
         for name, tensor in tensors.items():
-            _check_device(name, tensor)
-            found, shape = _pieces(name, tensor, kv_cache_config.num_blocks)
+            found, shape = _pieces(name, tensor, blocks)
             pieces[-1] += found
             described.append([name, *shape])
         descriptions.append(_summary(described) if described else None)
-    return pieces, descriptions, list(kv_caches.values())
+    named = {name: tensor for tensors in groups for name, tensor in tensors.items()}
+    return Places(pieces, descriptions, list(named.values()), _device(named))
 
 
 def _layers(names: list[str], kv_caches: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -47,12 +70,20 @@ def _layers(names: list[str], kv_caches: dict[str, torch.Tensor]) -> dict[str, t
     return layers
 
 
-def _check_device(name: str, tensor: torch.Tensor) -> None:
-    if tensor.device.type != "cpu":
+def _device(tensors: dict[str, torch.Tensor]) -> int | None:
+    """The GPU that has all of them, or None for the host."""
+    devices = {tensor.device: name for name, tensor in tensors.items()}
+    if len(devices) > 1:
+        found = ", ".join(f"{name} on {device}" for device, name in devices.items())
+        raise InvalidError(f"KV caches are on several devices ({found}): TidepoolConnector allows one for each worker")
+    device = next(iter(devices), torch.device("cpu"))
+    if device.type == "cpu":
+        return None
+    if device.type != "cuda":
         raise InvalidError(
-            f"the KV cache of {name} is on {tensor.device}: TidepoolConnector moves KV blocks in host memory; "
-            "moving them from and to a GPU needs a CUDA mover, which this version does not have"
+            f"the KV cache is on {device}: TidepoolConnector moves KV blocks in host memory and on NVIDIA GPUs (cuda)"
         )
+    return torch.cuda.current_device() if device.index is None else device.index
 
 
 def _pieces(name: str, tensor: torch.Tensor, blocks: int) -> tuple[list[Piece], list[Any]]:

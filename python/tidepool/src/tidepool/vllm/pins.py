@@ -30,8 +30,9 @@ class Pins:
         #: A quarter of the engine's memory: saves beyond it wait, so that a slow pool never starves requests.
         self._most: int = max(1, block_pool.num_gpu_blocks // 4)
 
-    def has_room(self) -> bool:
-        return self._held < self._most
+    def has_room(self, *, is_last: bool = False) -> bool:
+        """Whether a save may begin; the last one of a request cannot wait for a step, and has twice the room."""
+        return self._held < (2 * self._most if is_last else self._most)
 
     def is_empty(self) -> bool:
         return not self._pins

@@ -201,11 +201,11 @@ class SchedulerSide:
         """How many hashed blocks are full once ``tokens`` are computed; tokens not sampled yet have no hash."""
         return min(tokens // self._hashed, len(tracked.request.block_hashes))
 
-    def _save(self, tracked: Tracked, tables: Sequence[list[int]], done: int) -> Save | None:
+    def _save(self, tracked: Tracked, tables: Sequence[list[int]], done: int, *, is_last: bool = False) -> Save | None:
         """Those of the first ``done`` hashed blocks that were not offered yet."""
         if self._pins is None or done <= tracked.offered:
             return None
-        if not self._pins.has_room():
+        if not self._pins.has_room(is_last=is_last):
             self._counted["saves_delayed"] += 1
             return None
         wanted = [index for index in range(tracked.offered, done) if index not in tracked.loaded]
@@ -223,6 +223,10 @@ class SchedulerSide:
 
     def _places(self, group: Group, table: list[int], hashed: Iterable[int]) -> list[int]:
         """Which blocks of the group end with one of these hashed blocks, less those that vLLM does not keep."""
+        if group.step == 1:
+            # The common case, of thousands of blocks.
+            size = len(table)
+            return [place for place in hashed if place < size and table[place] != _NULL_BLOCK]
         ends = (index // group.step for index in hashed if (index + 1) % group.step == 0)
         return [place for place in ends if place < len(table) and table[place] != _NULL_BLOCK]
 
@@ -239,7 +243,7 @@ class SchedulerSide:
             return
         done = self._full_blocks(tracked, request.num_computed_tokens)
         if self._saves_allowed and request.status.name in _ENDED_WELL:
-            save = self._save(tracked, block_ids, done)
+            save = self._save(tracked, block_ids, done, is_last=True)
             self._last_saves += [save] if save else []
         self._note_session(request, done)
 

@@ -10,7 +10,7 @@ from .. import Pool
 from .._native import BlockTransfers
 from .fingerprint import chain_prefix
 from .groups import Group
-from .layout import lay_out
+from .layout import Places, lay_out, lay_out_together
 from .messages import Part, RankLayout, Report, Step
 from .metrics import Since, TidepoolStats
 from .settings import Settings
@@ -38,6 +38,8 @@ class WorkerSide:
         self._one_group = len(kv_cache_config.kv_cache_groups) == 1
         self._pool: Pool = settings.connect()
         self._transfers: BlockTransfers | None = None
+        self._device: int | None = None
+        self._saving: Step | None = None
         self._layouts: list[str | None] = []
         self._namespace: str | None = None
         self._loading: dict[int, str] = {}
@@ -48,18 +50,27 @@ class WorkerSide:
 
     def register(self, kv_caches: dict[str, torch.Tensor]) -> None:
         """Learns where the KV cache lies."""
-        pieces, self._layouts, memory = lay_out(self._kv_cache_config, kv_caches)
+        self._begin(lay_out(self._kv_cache_config, kv_caches))
+
+    def register_together(self, kv_cache: torch.Tensor) -> None:
+        """The same for a cache that keeps the layers of a block together."""
+        self._begin(lay_out_together(self._kv_cache_config, kv_cache))
+
+    def _begin(self, places: Places) -> None:
         settings = self._settings
+        self._layouts = places.descriptions
+        self._device = places.device
         self._transfers = BlockTransfers(
             self._pool,
-            pieces,
+            places.pieces,
             self._kv_cache_config.num_blocks,
-            memory,
+            places.memory,
             load_threads=settings.load_threads,
             save_threads=settings.save_threads,
             load_deadline=settings.load_deadline,
             save_deadline=settings.save_deadline,
             replicas=settings.replicas,
+            device=places.device,
         )
         # Where nobody shuts the engine down: its memory must not go before the threads that move it.
         weakref.finalize(self, self._transfers.close)
@@ -69,12 +80,19 @@ class WorkerSide:
         self._namespace = step.namespace
         for load in step.loads:
             self._loading[load.job] = load.request
-            self._moves.load(load.job, self._packed(load.parts))
+            self._moves.load(load.job, self._packed(load.parts), after=self._stream())
 
     def begin_saves(self, step: Step) -> None:
-        """Starts saves of blocks that are computed now."""
+        """Starts saves of blocks that are computed now, once for each step."""
+        if step is self._saving:
+            return
+        self._saving = step
         for save in step.saves:
-            self._moves.save(save.job, self._packed(save.parts), stripe=self._stripe)
+            self._moves.save(save.job, self._packed(save.parts), stripe=self._stripe, after=self._stream())
+
+    def _stream(self) -> int | None:
+        """The stream whose work so far uses the blocks of a job that begins now."""
+        return None if self._device is None else torch.cuda.current_stream(self._device).cuda_stream
 
     def take_received(self) -> set[str]:
         """Requests whose loads are over, well or not, since the last call."""

@@ -1,0 +1,174 @@
+"""What the tables are made with: engines and a pool as processes, and models that need no download."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from concurrent.futures import Future
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+HERE = Path(__file__).parent
+#: A vLLM with weights made up on the spot starts in about half a minute.
+START = 240
+ANSWER = 240
+
+#: The shape of Llama-3.1-8B: a block of 16 tokens is 2 MiB.
+LLAMA_8B = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "torch_dtype": "bfloat16",
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "vocab_size": 128256,
+    "max_position_embeddings": 131072,
+    "rope_theta": 500000.0,
+    "rms_norm_eps": 1e-5,
+    "hidden_act": "silu",
+    "tie_word_embeddings": False,
+}
+TOKEN_BYTES = 131072
+
+
+def write_model(folder: Path, config: dict[str, Any]) -> Path:
+    """A folder that vLLM takes for a model, without weights."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+class Engine:
+    """A vLLM in a process of its own, and another for its core."""
+
+    def __init__(self, model: Path, connector: dict[str, Any] | None, **options: Any) -> None:
+        settings = {
+            "dtype": "bfloat16",
+            "load_format": "dummy",
+            "enforce_eager": True,
+            "max_model_len": 100_000,
+            "max_num_batched_tokens": 16384,
+            "enable_prefix_caching": True,
+            "seed": 0,
+            **options,
+        }
+        if connector is not None:
+            settings["kv_transfer_config"] = connector
+        environment = {
+            "VLLM_USE_FLASHINFER_SAMPLER": "0",
+            "PYTHONHASHSEED": "0",
+            "VLLM_HOST_IP": "127.0.0.1",
+            "HF_HUB_OFFLINE": "1",
+            "VLLM_LOGGING_LEVEL": os.environ.get("VLLM_LOGGING_LEVEL", "INFO"),
+        }
+        self._log: list[str] = []
+        self._waiting: dict[str, Future[Any]] = {"ready": Future()}
+        self._last = 0
+        self._lock = threading.Lock()
+        self._process = subprocess.Popen(
+            [sys.executable, str(HERE / "engine.py"), str(model), json.dumps(settings)],
+            env={**os.environ, **environment},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith("ANSWER "):
+                said = json.loads(line.removeprefix("ANSWER "))
+                waiting = self._waiting.pop(said["id"])
+                if "error" in said:
+                    waiting.set_exception(RuntimeError(said["error"] + "\n" + self.log()[-8000:]))
+                else:
+                    waiting.set_result(said["answer"])
+            else:
+                self._log.append(line)
+        for waiting in list(self._waiting.values()):
+            waiting.set_exception(RuntimeError("the engine has ended:\n" + "".join(self._log)[-20000:]))
+
+    def log(self) -> str:
+        return "".join(self._log)
+
+    def ready(self) -> "Engine":
+        waiting = self._waiting.get("ready")
+        if waiting is not None:
+            waiting.result(START)
+        return self
+
+    def order(self, do: str, **arguments: Any) -> "Future[Any]":
+        with self._lock:
+            self._last += 1
+            name = str(self._last)
+            future: Future[Any] = Future()
+            self._waiting[name] = future
+            assert self._process.stdin is not None
+            self._process.stdin.write(json.dumps({"id": name, "do": do, **arguments}) + "\n")
+            self._process.stdin.flush()
+        return future
+
+    def ask(self, prompt: list[list[int]], tokens: int = 1) -> Any:
+        return self.order("generate", name=f"r{self._last}", prompt=prompt, tokens=tokens).result(ANSWER)
+
+    def forget(self) -> None:
+        self.order("forget").result(ANSWER)
+
+    def end(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(20)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+class Pool:
+    """A catalog and a node on this host."""
+
+    def __init__(self, capacity: str) -> None:
+        self._dir = tempfile.mkdtemp(dir="/dev/shm", prefix="tidepool-bench-")
+        ports = ["--catalog-listen", "--catalog-metrics-listen", "--data-listen", "--metrics-listen"]
+        self._process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "tidepool", "up", "--json", f"--dir={self._dir}", f"--capacity={capacity}"),
+                *("--smallest-expected-block=256KiB", *(f"{port}=127.0.0.1:0" for port in ports)),
+            ],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        self._ready: Any = None
+
+    def connector(self, **settings: Any) -> dict[str, Any]:
+        if self._ready is None:
+            assert self._process.stdout is not None
+            self._ready = json.loads(self._process.stdout.readline())
+        return {
+            "kv_connector": "TidepoolConnector",
+            "kv_connector_module_path": "tidepool.vllm",
+            "kv_role": "kv_both",
+            "kv_connector_extra_config": {
+                "catalogs": [self._ready["catalog"]["listen"]],
+                "dir": self._dir,
+                "weights_id": "made up",
+                **settings,
+            },
+        }
+
+    def __enter__(self) -> "Pool":
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._process.terminate()
+        self._process.wait(60)
+        os.rmdir(self._dir)

@@ -1,0 +1,243 @@
+"""The tables of bench/gpu: ``tables.py check | a | b | c | d-saturated | d-light``."""
+
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from agents import run_agents, sessions
+from parts import LLAMA_8B, TOKEN_BYTES, Engine, Pool, write_model
+
+LENGTHS = [8192, 32768, 81920]
+REPEATS = int(os.environ.get("REPEATS", "3"))
+GIB = 1 << 30
+#: Four engines of the shape fit on one GPU beside each other, each with a cache for one long prompt.
+SMALL_CACHE: dict[str, Any] = {
+    "gpu_memory_utilization": 0.2,
+    "kv_cache_memory_bytes": 12 * GIB,
+    "max_model_len": 90_112,
+}
+#: Two of them, each with a cache for several long prompts.
+LARGE_CACHE: dict[str, Any] = {
+    "gpu_memory_utilization": 0.4,
+    "kv_cache_memory_bytes": 36 * GIB,
+    "max_model_len": 100_000,
+}
+OFFLOADING = {
+    "kv_connector": "OffloadingConnector",
+    "kv_role": "kv_both",
+    "kv_connector_extra_config": {"cpu_bytes_to_use": 24 * GIB},
+}
+
+Table = dict[str, Any]
+
+
+def fresh() -> Callable[[int], list[list[int]]]:
+    """Prompts that nobody has asked before."""
+    state = {"seed": 1000}
+
+    def prompt(length: int) -> list[list[int]]:
+        state["seed"] += 1
+        return [[state["seed"], length]]
+
+    return prompt
+
+
+def model(folder: str) -> Path:
+    return write_model(Path(folder) / "llama-8b-shape", LLAMA_8B)
+
+
+def ended(engines: list[Engine]) -> None:
+    for engine in engines:
+        engine.end()
+
+
+def wave(engines: list[Engine], prompt: Callable[[int], list[list[int]]]) -> Iterator[tuple[int, int]]:
+    """Lengths and turns, once the engines are up; ends them afterwards."""
+    try:
+        for engine in engines:
+            engine.ready().ask(prompt(2048))
+        for length in LENGTHS:
+            for turn in range(REPEATS + 1):
+                yield length, turn
+    finally:
+        ended(engines)
+
+
+def table_b() -> Table:
+    """Time to first token: computed, still on the GPU, and restored in three ways."""
+    rows: dict[str, dict[int, list[float]]] = {}
+    prompt = fresh()
+
+    def note(row: str, length: int, turn: int, answer: Any, least: int = 0) -> None:
+        print(
+            f"{row}, {length} tokens: {answer['first']:.4f} s, {answer['cached']} cached", file=sys.stderr, flush=True
+        )
+        assert answer["cached"] >= least, (row, length, answer["cached"])
+        if turn:  # the first is a warm-up
+            rows.setdefault(row, {}).setdefault(length, []).append(answer["first"])
+
+    def restored(name: str, engine: Engine, asked: list[list[int]], length: int, turn: int) -> None:
+        """Computes, lets the engine forget, and asks again."""
+        engine.ask(asked)
+        # Stored in the background; that nothing was there is remembered for a second.
+        time.sleep(1.2 + length / 40960)
+        engine.forget()
+        note(name, length, turn, engine.ask(asked), length - 16)
+
+    def without_pool(path: Path) -> None:
+        plain, offload = Engine(path, None, **LARGE_CACHE), Engine(path, OFFLOADING, **LARGE_CACHE)
+        for length, turn in wave([plain, offload], prompt):
+            asked = prompt(length)
+            note("computed", length, turn, plain.ask(asked))
+            note("prefix on the GPU", length, turn, plain.ask(asked), length - 16)
+            restored("vLLM's CPU offload", offload, asked, length, turn)
+
+    def with_pool(path: Path, pool: Pool) -> None:
+        first, second = (Engine(path, pool.connector(), **LARGE_CACHE) for _ in range(2))
+        for length, turn in wave([first, second], prompt):
+            asked = prompt(length)
+            restored("Tidepool, same process", first, asked, length, turn)
+            note("Tidepool, second process", length, turn, second.ask(asked), length - 16)
+
+    with tempfile.TemporaryDirectory() as folder, Pool("48GiB") as pool:
+        path = model(folder)
+        without_pool(path)
+        with_pool(path, pool)
+    return {
+        "unit": "seconds to the first token, median",
+        "rows": {row: {str(length): median(times) for length, times in by.items()} for row, by in rows.items()},
+        "all": rows,
+    }
+
+
+def table_c() -> Table:
+    """Prefill with and without storing, one after the other."""
+    prompt = fresh()
+    times: dict[str, list[float]] = {"without": [], "storing": []}
+    with tempfile.TemporaryDirectory() as folder, Pool("48GiB") as pool:
+        path = model(folder)
+        sides = {"without": Engine(path, None, **SMALL_CACHE), "storing": Engine(path, pool.connector(), **SMALL_CACHE)}
+        try:
+            for engine in sides.values():
+                engine.ready().ask(prompt(2048))
+            for turn in range(REPEATS + 3):
+                for side, engine in sides.items():
+                    answer = engine.ask(prompt(81920))
+                    if turn:
+                        times[side].append(answer["first"])
+        finally:
+            ended(list(sides.values()))
+    ratio = median(times["storing"]) / median(times["without"])
+    return {
+        "unit": "seconds for 81,920 tokens, median",
+        "rows": {side: median(all_of) for side, all_of in times.items()},
+        "ratio": ratio,
+        "all": times,
+    }
+
+
+def table_d(agents: int, pause_scale: float) -> Table:
+    """Two engines, round-robin, agents that wait for their answers: without the pool and with it."""
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder, Pool(f"{agents * 10 + 2}GiB") as pool:
+        path = model(folder)
+        without = [Engine(path, None, **SMALL_CACHE) for _ in range(2)]
+        engines = list(without)
+        try:
+            connector = pool.connector()
+            engines += [Engine(path, connector, **SMALL_CACHE) for _ in range(2)]
+            prompt = fresh()
+            for engine in engines:
+                engine.ready().ask(prompt(2048))
+            work = sessions(agents, seed=1)
+            arms = {}
+            for name, pair in [("without", without), ("with the pool", engines[2:])]:
+                print(f"{time.monotonic() - began:.0f} s: {name}", file=sys.stderr, flush=True)
+                arms[name] = run_agents(pair, work, pause_scale)
+                print(f"{name}: {arms[name]}", file=sys.stderr, flush=True)
+        finally:
+            ended(engines)
+    slow, fast = arms["without"], arms["with the pool"]
+    return {
+        "agents": agents,
+        "pauses": f"as published, times {pause_scale}",
+        "turns": sum(len(session) for session in work) / agents,
+        "rows": arms,
+        "first token, times lower": slow["first token, median"] / fast["first token, median"],
+        "requests, times more": fast["requests a second"] / slow["requests a second"],
+    }
+
+
+def table_a() -> Table:
+    from copies import rates
+
+    return rates(REPEATS)
+
+
+def check() -> Table:
+    from correctness import prove
+
+    return prove()
+
+
+TABLES: dict[str, Callable[[], Table]] = {
+    "check": check,
+    "a": table_a,
+    "b": table_b,
+    "c": table_c,
+    "d-saturated": lambda: table_d(8, 0.05),
+    "d-light": lambda: table_d(2, 1.0),
+}
+
+
+def conditions() -> Table:
+    import torch
+    import vllm
+
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    return {
+        "gpu": torch.cuda.get_device_name(0),
+        "torch": torch.__version__,
+        "vllm": vllm.__version__,
+        "commit": os.environ.get("COMMIT", commit.stdout.strip()),
+        "cores": os.cpu_count(),
+        "kernel": platform.release(),
+        "token bytes": TOKEN_BYTES,
+        "repeats": REPEATS,
+    }
+
+
+def show(name: str, table: Table) -> None:
+    print(f"table {name}: {table.get('unit', '')}")
+    for row, values in table.get("rows", {}).items():
+        cells = values.items() if isinstance(values, dict) else [("", values)]
+        print(
+            f"  {row:34}",
+            "  ".join(f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}" for key, value in cells),
+        )
+    for key, value in table.items():
+        if key not in ("rows", "all", "unit"):
+            print(f"  {key}: {value}")
+
+
+def main(name: str) -> None:
+    began = time.monotonic()
+    table = TABLES[name]()
+    table["seconds in all"] = round(time.monotonic() - began, 1)
+    show(name, table)
+    out = Path(os.environ.get("OUT", ".")) / f"bench-gpu-{name}.json"
+    out.write_text(json.dumps({"table": name, **conditions(), **table}, indent=1))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2 or sys.argv[1] not in TABLES:
+        sys.exit(f"usage: run {' | '.join(TABLES)}")
+    main(sys.argv[1])

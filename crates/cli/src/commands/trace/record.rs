@@ -1,0 +1,101 @@
+//! `tidepool trace record`: what a running pool is asked for, as a trace.
+
+use super::make::WriteArgs;
+use super::recording::{Bounds, Recording};
+use crate::commands::client::{ClientArgs, Outcome, Session};
+use crate::commands::traces::grouped;
+use crate::daemon::Signals;
+use crate::{Status, output};
+use clap::Args;
+use serde_json::json;
+use std::{
+    collections::BTreeMap,
+    error::Error,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+use tidepool_client::catalogs::{Heard, Recorder};
+use tidepool_trace::BLOCK_TOKENS;
+use tidepool_types::{ByteSize, Span};
+
+/// How long catalogs may take to answer.
+const FIRST_ANSWERS: Duration = Duration::from_secs(2);
+
+/// What to record, and for how long.
+#[derive(Debug, Args)]
+pub struct RecordArgs {
+    /// File to write; one that exists is left alone unless --force is given
+    #[arg(long, short, value_name = "FILE")]
+    output: PathBuf,
+    /// Replace the file if it exists
+    #[arg(long)]
+    force: bool,
+    /// How long to record [default: until Ctrl-C]
+    #[arg(long = "for", value_name = "TIME")]
+    time: Option<Span>,
+    /// Record no more than this many requests
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
+    limit: u64,
+    /// Write no more than about this much
+    #[arg(long, value_name = "SIZE", default_value = "1GiB")]
+    size: ByteSize,
+    /// Tokens of a block in the engines that use the pool, which does not know it
+    #[arg(long, value_name = "N", default_value_t = BLOCK_TOKENS, value_parser = clap::value_parser!(u32).range(1..))]
+    block_tokens: u32,
+    /// Record existence checks too, each as one chain: what engines ask through mooncake.store
+    #[arg(long)]
+    exists: bool,
+    #[command(flatten)]
+    client: ClientArgs,
+}
+
+/// Runs the command.
+pub(super) fn run(args: &RecordArgs) -> Outcome {
+    // From here on a signal ends the recording in order.
+    let signals = Signals::catch()?;
+    let session = args.client.connect()?;
+    let mut recorder = session.client.record(args.exists).ok_or("client.catalogs names none: they pass look-ups on")?;
+    let started = Instant::now();
+    let listening = first_answers(&mut recorder, &session)?;
+    match args.client.json {
+        true => output::line(&json!({ "listening": listening }))?,
+        false => output::text(&format!("listening to {}; Ctrl-C ends it\n", listening.join(", ")))?,
+    };
+    let bounds = Bounds { time: args.time.map(|time| time.0), requests: args.limit, bytes: args.size.0 };
+    let mut recording = Recording::new(recorder, started, bounds, args.block_tokens, || signals.have_come());
+    let written =
+        WriteArgs::to(args.output.clone(), args.force).write(args.block_tokens, recording.by_ref().map(Ok))?;
+    let (requests, dropped) = (written.requests, recording.dropped());
+    if dropped > 0 {
+        output::complain(&format!("{} look-ups are missing: there was no room for them", grouped(dropped)));
+    }
+    match args.client.json {
+        true => output::line(&json!({ "requests": requests, "dropped": dropped, "error": written.error }))?,
+        false => output::text(&format!("{} requests\n", grouped(requests)))?,
+    };
+    Ok(if written.error.is_some() { Status::FAILURE } else { Status::SUCCESS })
+}
+
+/// The catalogs that are listened to, once all have answered or have had the time to.
+fn first_answers(recorder: &mut Recorder<'_>, session: &Session) -> Result<Vec<String>, Box<dyn Error>> {
+    let until = Instant::now() + FIRST_ANSWERS;
+    let mut answers: BTreeMap<String, Result<(), String>> = BTreeMap::new();
+    while let Some(heard) = recorder.next(until.saturating_duration_since(Instant::now())) {
+        match heard {
+            Heard::Listening(catalog) => answers.insert(catalog, Ok(())),
+            Heard::Lost(catalog, reason) => answers.insert(catalog, Err(reason)),
+            Heard::Lookups { .. } => None,
+        };
+        if answers.len() == recorder.catalogs() {
+            break;
+        }
+    }
+    for (catalog, reason) in answers.iter().filter_map(|(catalog, answer)| Some((catalog, answer.as_ref().err()?))) {
+        output::complain(&format!("catalog {catalog}: {reason}; it is tried again"));
+    }
+    let listening: Vec<String> = answers.into_iter().filter_map(|(name, answer)| answer.ok().map(|()| name)).collect();
+    if listening.is_empty() {
+        return Err(format!("no catalog passes look-ups on ({})", session.place).into());
+    }
+    Ok(listening)
+}

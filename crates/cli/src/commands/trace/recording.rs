@@ -1,0 +1,167 @@
+//! Look-ups as they are heard of, made requests of a trace in the order of their times.
+
+use crate::output;
+use std::{
+    cmp::Reverse,
+    collections::BinaryHeap,
+    hash::{BuildHasher as _, RandomState},
+    time::{Duration, Instant},
+};
+use tidepool_client::catalogs::{Heard, HeardLookup, Recorder};
+use tidepool_trace::{BlockHash, Millis, Request};
+
+/// A look-up is written after so long: clients tell of theirs every second, and those of others may have been earlier.
+const HOLD_BACK: Duration = Duration::from_secs(3);
+/// What was looked up before the end is told within this time.
+const LAST_WORDS: Duration = Duration::from_millis(1500);
+/// How often it is looked whether the recording is over.
+const LOOK: Duration = Duration::from_millis(50);
+/// Blocks of look-ups that wait to be written; with more, the earliest is written before its time.
+const MOST_WAITING: usize = 4 << 20;
+/// About what a line of a trace has beside its blocks, and for each of them.
+const LINE_BYTES: u64 = 60;
+const BLOCK_BYTES: u64 = 16;
+
+/// What ends a recording by itself.
+pub(super) struct Bounds {
+    pub(super) time: Option<Duration>,
+    pub(super) requests: u64,
+    pub(super) bytes: u64,
+}
+
+/// The requests of a recording, until it is over.
+pub(super) struct Recording<'a, F> {
+    recorder: Recorder<'a>,
+    started: Instant,
+    bounds: Bounds,
+    block_tokens: u32,
+    is_told_to_end: F,
+    /// Drawn for each recording: what a trace calls a block is neither its id nor what another trace calls it.
+    names: RandomState,
+    waiting: BinaryHeap<Reverse<Waiting>>,
+    waiting_blocks: usize,
+    heard: u64,
+    dropped: u64,
+    requests: u64,
+    bytes: u64,
+    /// When it was over.
+    ended: Option<Instant>,
+}
+
+/// A look-up by its time and, for those of the same time, by when it was heard of.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Waiting {
+    at: Instant,
+    number: u64,
+    blocks: Vec<u64>,
+}
+
+impl<'a, F: Fn() -> bool> Recording<'a, F> {
+    pub(super) fn new(
+        recorder: Recorder<'a>,
+        started: Instant,
+        bounds: Bounds,
+        block_tokens: u32,
+        is_told_to_end: F,
+    ) -> Self {
+        Self {
+            recorder,
+            started,
+            bounds,
+            block_tokens,
+            is_told_to_end,
+            names: RandomState::new(),
+            waiting: BinaryHeap::new(),
+            waiting_blocks: 0,
+            heard: 0,
+            dropped: 0,
+            requests: 0,
+            bytes: 0,
+            ended: None,
+        }
+    }
+
+    /// Look-ups that are missing because somebody had no room for them.
+    pub(super) const fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    /// Whether all that is to come has come.
+    fn is_over(&mut self, now: Instant) -> bool {
+        let time_is_up = self.bounds.time.is_some_and(|time| now >= self.started + time);
+        if self.ended.is_none() && (time_is_up || (self.is_told_to_end)()) {
+            self.ended = Some(now);
+        }
+        self.ended.is_some_and(|ended| now >= ended + LAST_WORDS)
+    }
+
+    fn hear(&mut self, heard: Heard) {
+        match heard {
+            Heard::Lookups { lookups, dropped } => {
+                self.dropped += dropped;
+                lookups.into_iter().for_each(|lookup| self.keep(lookup));
+            }
+            Heard::Listening(catalog) => output::complain(&format!("catalog {catalog}: listening again")),
+            Heard::Lost(catalog, reason) => {
+                output::complain(&format!("catalog {catalog}: {reason}; it is tried again"));
+            }
+        }
+    }
+
+    fn keep(&mut self, HeardLookup { at, ids }: HeardLookup) {
+        // One from before the recording was noted for somebody else's.
+        if at < self.started {
+            return;
+        }
+        let blocks: Vec<u64> = ids.iter().map(|id| self.names.hash_one(id)).collect();
+        self.waiting_blocks += blocks.len();
+        self.waiting.push(Reverse(Waiting { at, number: self.heard, blocks }));
+        self.heard += 1;
+    }
+
+    /// The earliest look-up, if nothing earlier is to be expected.
+    fn due(&mut self, now: Instant, is_over: bool) -> Option<Waiting> {
+        let Reverse(first) = self.waiting.peek()?;
+        let is_due = is_over || first.at + HOLD_BACK <= now || self.waiting_blocks > MOST_WAITING;
+        let Reverse(first) = is_due.then(|| self.waiting.pop())??;
+        self.waiting_blocks -= first.blocks.len();
+        Some(first)
+    }
+
+    fn request(&mut self, Waiting { at, blocks, .. }: Waiting) -> Request {
+        self.requests += 1;
+        self.bytes += LINE_BYTES + BLOCK_BYTES * blocks.len() as u64;
+        let since = at.saturating_duration_since(self.started).as_millis();
+        let tokens = blocks.len() as u64 * u64::from(self.block_tokens);
+        Request {
+            at: Millis(u64::try_from(since).unwrap_or(u64::MAX)),
+            input_tokens: u32::try_from(tokens).unwrap_or(u32::MAX),
+            output_tokens: 0,
+            blocks: blocks.into_iter().map(BlockHash).collect(),
+            origin: None,
+        }
+    }
+}
+
+impl<F: Fn() -> bool> Iterator for Recording<'_, F> {
+    type Item = Request;
+
+    fn next(&mut self) -> Option<Request> {
+        loop {
+            if self.requests >= self.bounds.requests || self.bytes >= self.bounds.bytes {
+                return None;
+            }
+            let now = Instant::now();
+            let is_over = self.is_over(now);
+            if let Some(due) = self.due(now, is_over) {
+                return Some(self.request(due));
+            }
+            if is_over {
+                return None;
+            }
+            if let Some(heard) = self.recorder.next(LOOK) {
+                self.hear(heard);
+            }
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! `tidepool trace record` on a real pool: what was looked up is in the trace, no more and no less, and nobody else notices.
+
+mod common;
+
+use common::{Daemon, code, eventually, json, memory_dir, metric, stderr, tidepool};
+use rustix::process::Signal;
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+};
+use tidepool_client::{Client, ClientConfig, PutOptions};
+use tidepool_trace::{Options, Reader, Request};
+
+fn client_of(pool: &Daemon) -> Client {
+    let catalogs = vec![pool.address("catalog", "listen").to_owned()];
+    let dir = PathBuf::from(pool.address("node", "dir"));
+    Client::connect(ClientConfig { catalogs, dir, ..ClientConfig::default() }).unwrap()
+}
+
+/// A recorder that listens.
+fn record(pool: &Daemon, file: &Path, flags: &[&str]) -> Daemon {
+    let place = ["--catalogs", pool.address("catalog", "listen"), "--dir", pool.address("node", "dir")];
+    let output = ["trace", "record", "--output", file.to_str().unwrap()];
+    let recorder = Daemon::start(&[&output[..], &place, flags].concat());
+    assert_eq!(recorder.ready["listening"][0], pool.address("catalog", "listen"));
+    recorder
+}
+
+fn chain(name: &str, blocks: std::ops::Range<usize>) -> Vec<String> {
+    blocks.map(|block| format!("{name}/{block}")).collect()
+}
+
+fn read(file: &Path) -> Vec<Request> {
+    let reader = Reader::open(file, Options { strict: true, ..Options::default() }).unwrap();
+    reader.collect::<Result<_, _>>().unwrap()
+}
+
+/// Whether the requests are these chains: as long, and with equal blocks where the chains have equal keys, and only there.
+fn are(requests: &[Request], chains: &[Vec<String>]) -> bool {
+    let (mut names, mut keys) = (HashMap::new(), HashMap::new());
+    let lengths = |request: &Request| request.blocks.len();
+    let pairs = requests.iter().flat_map(|request| &request.blocks).zip(chains.iter().flatten());
+    requests.iter().map(lengths).eq(chains.iter().map(Vec::len))
+        && pairs
+            .into_iter()
+            .all(|(block, key)| *names.entry(key).or_insert(block) == block && *keys.entry(block).or_insert(key) == key)
+}
+
+#[test]
+fn a_trace_has_exactly_the_chains_that_were_looked_up() {
+    let (dir, files) = (memory_dir(), tempfile::tempdir().unwrap());
+    let (pool, file) = (Daemon::pool(dir.path()), files.path().join("live.jsonl"));
+    let early = client_of(&pool);
+    for key in chain("held", 0..3) {
+        early.put(&key, b"bytes", &PutOptions::default()).unwrap();
+    }
+    early.match_prefix(&[chain("unheard", 0..4)]).unwrap();
+    let recorder = record(&pool, &file, &["--block-tokens", "16"]);
+    assert!(early.catalog_answers(), "and says that somebody listens");
+    // Held on this host, so that no server sees the look-up; in part; not at all; and by two ranks at once.
+    let chains = [chain("held", 0..3), chain("held", 0..5), chain("lacking", 0..300), chain("rank-0", 0..2)];
+    assert_eq!(early.match_prefix(&[&chains[0]]).unwrap().shortest, 3);
+    assert_eq!(early.match_prefix(&[&chains[1]]).unwrap().shortest, 3);
+    drop(early);
+    let late = client_of(&pool);
+    late.match_prefix(&[&chains[2]]).unwrap();
+    late.exists(&chain("held", 0..2)).unwrap();
+    late.match_prefix(&[chain("rank-0", 0..2), chain("rank-1", 0..2)]).unwrap();
+    drop(late);
+    assert!(recorder.stop().success());
+
+    let requests = read(&file);
+    assert!(are(&requests, &chains), "{requests:?}");
+    assert!(!are(&requests, &chains.clone().map(|chain| chain.into_iter().rev().collect())), "the test can tell");
+    assert!(requests.is_sorted_by_key(|request| request.at));
+    assert_eq!(requests[2].input_tokens, 300 * 16);
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert!(!text.contains("held") && !text.contains("lacking"), "keys are not in a trace");
+    for command in [&["trace", "stat"][..], &["sim"]] {
+        let output = tidepool(&[command, &[file.to_str().unwrap(), "--json"]].concat());
+        assert_eq!(code(&output), 0, "{}", stderr(&output));
+        assert_eq!(json(&output)["trace"]["requests"], 4, "{command:?}: {}", json(&output));
+    }
+}
+
+#[test]
+fn existence_checks_are_recorded_if_wanted() {
+    let (dir, files) = (memory_dir(), tempfile::tempdir().unwrap());
+    let (pool, file) = (Daemon::pool(dir.path()), files.path().join("live.jsonl"));
+    let recorder = record(&pool, &file, &["--exists"]);
+    let client = client_of(&pool);
+    client.exists(&chain("a", 0..2)).unwrap();
+    client.match_prefix(&[chain("a", 0..3)]).unwrap();
+    drop(client);
+    assert!(recorder.stop().success());
+    assert!(are(&read(&file), &[chain("a", 0..2), chain("a", 0..3)]));
+}
+
+#[test]
+fn a_recording_ends_by_itself_at_its_bound() {
+    let (dir, files) = (memory_dir(), tempfile::tempdir().unwrap());
+    let (pool, file) = (Daemon::pool(dir.path()), files.path().join("live.jsonl"));
+    let recorder = record(&pool, &file, &["--limit", "2"]);
+    let client = client_of(&pool);
+    (1..=5).for_each(|length| drop(client.match_prefix(&[chain("a", 0..length)]).unwrap()));
+    drop(client);
+    assert!(recorder.wait().success());
+    assert!(are(&read(&file), &[chain("a", 0..1), chain("a", 0..2)]));
+    let again = tidepool(&[
+        "trace",
+        "record",
+        "-o",
+        file.to_str().unwrap(),
+        "--catalogs",
+        pool.address("catalog", "listen"),
+        "--for",
+        "1ms",
+    ]);
+    assert_eq!(code(&again), 2, "{}", stderr(&again));
+    assert!(stderr(&again).contains("exists: --force replaces it"), "{}", stderr(&again));
+}
+
+/// A recorder that hangs is waited for by nobody, and one that is killed is noticed by its end of the connection: clients stop telling, and the pool goes on as ever.
+#[test]
+fn a_recorder_that_is_killed_costs_the_pool_nothing() {
+    let (dir, files) = (memory_dir(), tempfile::tempdir().unwrap());
+    let (pool, file) = (Daemon::pool(dir.path()), files.path().join("live.jsonl"));
+    let seen = |name: &str| metric(pool.address("catalog", "metrics-listen"), name);
+    let recorder = record(&pool, &file, &[]);
+    let client = client_of(&pool);
+    client.put("a/0", b"bytes", &PutOptions::default()).unwrap();
+    assert_eq!(client.match_prefix(&[chain("a", 0..3)]).unwrap().shortest, 1);
+    assert_eq!(seen("tidepool_catalog_recorders"), 1);
+    recorder.signal(Signal::STOP);
+    (0..50).for_each(|_| drop(client.match_prefix(&[chain("a", 0..300)]).unwrap()));
+    assert_eq!(client.get("a/0").unwrap().as_deref(), Some(&b"bytes"[..]));
+    recorder.signal(Signal::KILL);
+    assert!(!recorder.wait().success());
+    eventually("the catalog notices", || seen("tidepool_catalog_recorders") == 0);
+    assert!(client.catalog_answers(), "and says that nobody listens any more");
+    assert_eq!(client.match_prefix(&[chain("a", 0..3)]).unwrap().shortest, 1);
+    assert_eq!(client.get("a/0").unwrap().as_deref(), Some(&b"bytes"[..]));
+    drop(client);
+    assert!(seen("tidepool_catalog_reported_lookups_total") <= 1 + 50, "what came after is told to nobody");
+    assert!(!file.exists());
+}
+
+#[test]
+fn without_a_catalog_there_is_nothing_to_record() {
+    let files = tempfile::tempdir().unwrap();
+    let file = files.path().join("live.jsonl");
+    let output = tidepool(&["trace", "record", "-o", file.to_str().unwrap(), "--catalogs", "127.0.0.1:1"]);
+    assert_eq!(code(&output), 1);
+    assert!(stderr(&output).contains("no catalog passes look-ups on (catalogs 127.0.0.1:1"), "{}", stderr(&output));
+    assert!(!file.exists());
+}

@@ -1,0 +1,96 @@
+//! A lane: a stream of copies, an event behind them, and a table of pieces for the kernel.
+
+use crate::driver::{Driver, Event, Place, Stream};
+use std::sync::Arc;
+use tidepool_transfer::door::{DoorError, Span, Way};
+
+/// Pieces that the kernel is given in one go.
+pub(crate) const TABLE_PLACES: usize = 1 << 16;
+const TABLE_BYTES: usize = TABLE_PLACES * size_of::<Place>();
+
+/// One flight at a time goes along a lane.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    driver: Arc<dyn Driver>,
+    pub(crate) stream: Stream,
+    pub(crate) event: Event,
+    /// The kernel's table, here and on the GPU; none where one of them could not be had.
+    table: Option<Table>,
+}
+
+#[derive(Debug)]
+struct Table {
+    places: Vec<Place>,
+    on_gpu: u64,
+}
+
+impl Lane {
+    pub(crate) fn new(driver: &Arc<dyn Driver>) -> Result<Self, DoorError> {
+        let stream = driver.stream()?;
+        let event = driver.event().inspect_err(|_| driver.end_stream(stream))?;
+        let table =
+            Table::new(&**driver).inspect_err(|error| tracing::debug!(%error, "no table for small pieces")).ok();
+        Ok(Self { driver: Arc::clone(driver), stream, event, table })
+    }
+
+    /// Whether the kernel can be used.
+    pub(crate) fn has_table(&self) -> bool {
+        self.table.is_some()
+    }
+
+    /// Has the kernel copy pieces of one length.
+    pub(crate) fn gather(&mut self, way: Way, spans: &[Span], used: &mut usize) -> Result<(), DoorError> {
+        let Some(table) = &mut self.table else {
+            return self.driver.copy(way, spans, self.stream);
+        };
+        let place = |span: &Span| match way {
+            Way::In => Place { from: span.host as u64, to: span.device },
+            Way::Out => Place { from: span.device, to: span.host as u64 },
+        };
+        let len = spans.first().map_or(0, |span| span.len);
+        let mut rest = spans;
+        while !rest.is_empty() {
+            let room = TABLE_PLACES - *used;
+            if room == 0 {
+                // Places that the stream has not read yet must not change: rare, since a table takes all of a batch.
+                self.driver.record(self.event, self.stream)?;
+                super::gpu::wait_for(&*self.driver, self.event)?;
+                *used = 0;
+                continue;
+            }
+            let (now, later) = rest.split_at(rest.len().min(room));
+            let start = *used;
+            table.places[start..start + now.len()].iter_mut().zip(now).for_each(|(to, span)| *to = place(span));
+            let on_gpu = table.on_gpu + (start * size_of::<Place>()) as u64;
+            let host = table.places[start..].as_mut_ptr().cast();
+            let upload = Span { host, device: on_gpu, len: size_of_val(&table.places[start..start + now.len()]) };
+            self.driver.copy(Way::In, &[upload], self.stream)?;
+            self.driver.gather(on_gpu, now.len(), len, self.stream)?;
+            (*used, rest) = (start + now.len(), later);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Lane {
+    fn drop(&mut self) {
+        self.driver.end_event(self.event);
+        self.driver.end_stream(self.stream);
+        if let Some(table) = &self.table {
+            self.driver.unregister(table.places.as_ptr() as usize);
+            self.driver.free(table.on_gpu);
+        }
+    }
+}
+
+impl Table {
+    fn new(driver: &dyn Driver) -> Result<Self, DoorError> {
+        if !driver.has_kernel() {
+            return Err(DoorError { call: "the kernel", reason: "was not loaded".to_owned() });
+        }
+        let places = vec![Place { from: 0, to: 0 }; TABLE_PLACES];
+        driver.register(places.as_ptr() as usize, TABLE_BYTES, true)?;
+        let on_gpu = driver.allocate(TABLE_BYTES).inspect_err(|_| driver.unregister(places.as_ptr() as usize))?;
+        Ok(Self { places, on_gpu })
+    }
+}

@@ -1,0 +1,247 @@
+//! Blocks in a device's memory.
+//!
+//! What a node of this host holds, or takes, is copied by the device itself, straight from and to the node's pinned memory.
+//! The rest (blocks of other hosts, nodes whose memory cannot be pinned) goes through pinned memory of this process: one half
+//! of it is on its way over the network while the other is on its way to the device, so that both take as long as the slower.
+#![expect(unsafe_code, reason = "a device's memory is known by address")]
+
+use super::staging::{Half, Staging};
+use super::{Mover, Placed, is_each_once};
+use crate::layout::{Layout, LayoutError};
+use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
+use std::sync::Arc;
+use tidepool_client::door::{DevicePiece, Door, DoorError, Flight, Span, Way};
+use tidepool_client::{Client, DeviceParts, GetInto, GetToDevice, Parts, PutError, PutItem, PutOptions, Stored};
+
+/// Bytes of a batch: many milliseconds of the bus, so that what happens between batches does not show.
+const BATCH: usize = 1 << 30;
+/// Blocks that are looked up and begun together. Two threads take turns, so that the bus is busy with the blocks of one while
+/// the other looks for more.
+const FLIGHT: usize = 64 << 20;
+
+/// Moves blocks of a device's memory.
+#[derive(Debug)]
+pub struct DeviceMover {
+    layout: Layout,
+    door: Arc<dyn Door>,
+    /// For loads and for saves, made when first needed. Held by the thread whose blocks go through it; the others wait.
+    staging: [Mutex<Option<Staging>>; 2],
+}
+
+impl DeviceMover {
+    /// Moves blocks of `layout`, whose pieces must be the device's.
+    ///
+    /// # Safety
+    /// Every piece of every block must stay memory of the door's device until the mover is dropped, and, while a job that names a
+    /// block is under way, be left alone by everybody else.
+    pub unsafe fn new(layout: Layout, door: Arc<dyn Door>) -> Result<Self, LayoutError> {
+        let has = |address, len| door.has(DevicePiece { address: address as u64, len });
+        match layout.find_missing(has) {
+            Some((group, piece)) => Err(LayoutError::NotThere { group, piece, device: "this GPU".to_owned() }),
+            None => Ok(Self { layout, door, staging: Default::default() }),
+        }
+    }
+
+    fn pieces(&self, placed: &Placed<'_>) -> Option<Vec<DevicePiece>> {
+        let piece = |(address, len)| DevicePiece { address: address as u64, len };
+        Some(self.layout.pieces(placed.group, placed.block)?.map(piece).collect())
+    }
+
+    /// The memory through which blocks go one way.
+    fn staging(&self, way: Way) -> Result<MappedMutexGuard<'_, Staging>, DoorError> {
+        let mut guard = self.staging[way as usize].lock();
+        if guard.is_none() {
+            *guard = Some(Staging::new(&*self.door, self.layout.longest_block())?);
+        }
+        Ok(MutexGuard::map(guard, |staging| staging.as_mut().expect("made above")))
+    }
+
+    /// Cuts blocks into runs that fit into a half of `room` bytes.
+    fn runs<'a, 'b, 'c>(&self, blocks: &'a [&'b Placed<'c>], room: usize) -> Vec<&'a [&'b Placed<'c>]> {
+        let (mut runs, mut rest) = (Vec::new(), blocks);
+        while !rest.is_empty() {
+            let mut bytes = 0;
+            let fits = |placed: &&&Placed<'_>| {
+                bytes += self.layout.block_len(placed.group);
+                bytes <= room
+            };
+            let (run, later) = rest.split_at(rest.iter().take_while(fits).count().max(1));
+            runs.push(run);
+            rest = later;
+        }
+        runs
+    }
+
+    /// Blocks one after the other in a half, and their pieces on the device.
+    fn spans(&self, half: &mut Half, blocks: &[&Placed<'_>]) -> Vec<Span> {
+        let mut at = half.bytes.as_mut_ptr();
+        let pieces = blocks.iter().filter_map(|placed| self.pieces(placed)).flatten();
+        pieces
+            .map(|DevicePiece { address, len }| {
+                let span = Span { host: at, device: address, len };
+                at = at.wrapping_add(len);
+                span
+            })
+            .collect()
+    }
+
+    /// Loads blocks that nodes of this host hold, straight from their memory; which of them are there.
+    fn load_direct(&self, client: &Client, items: &[GetToDevice<'_>]) -> Vec<bool> {
+        let longest = self.layout.longest_block().max(1);
+        let mut there = vec![false; items.len()];
+        let flights = items.chunks((FLIGHT / longest).max(1)).zip(there.chunks_mut((FLIGHT / longest).max(1)));
+        let flights = Mutex::new(flights);
+        let fly = || {
+            // Not in the loop's head, where the lock would be held throughout.
+            let next = || flights.lock().next();
+            while let Some((items, there)) = next() {
+                // SAFETY: each block is named once in this batch (see `load`), the engine gives a block to one job at a time, and
+                // they are the device's by the promise made to `new`.
+                there.copy_from_slice(&unsafe { client.get_batch_to_device(&*self.door, items) });
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(fly);
+            fly();
+        });
+        there
+    }
+
+    /// Loads blocks through this process's memory; which of them are there.
+    fn load_staged(&self, client: &Client, blocks: &[&Placed<'_>]) -> Result<Vec<bool>, DoorError> {
+        let mut staging = self.staging(Way::In)?;
+        let mut there = Vec::with_capacity(blocks.len());
+        let mut flight: Option<Box<dyn Flight>> = None;
+        let runs = self.runs(blocks, staging.halves[0].bytes.len());
+        for (turn, run) in runs.into_iter().enumerate() {
+            let half = &mut staging.halves[turn % 2];
+            let got = self.fetch(client, run, &mut half.bytes);
+            // From the first block on that is missing, the engine computes.
+            let count = got.iter().take_while(|got| **got).count();
+            let spans = self.spans(half, &run[..count]);
+            flight.take().map_or(Ok(()), Flight::land)?;
+            // SAFETY: the half is this call's until the flight has landed, which it does before the half is used again, and
+            // before the staging memory is given back; the device's blocks are this job's.
+            flight = Some(unsafe { self.door.begin(Way::In, &spans)? });
+            there.extend(got);
+            if count < run.len() {
+                break;
+            }
+        }
+        flight.take().map_or(Ok(()), Flight::land)?;
+        there.resize(blocks.len(), false);
+        Ok(there)
+    }
+
+    /// Reads blocks into memory, one after the other.
+    fn fetch(&self, client: &Client, blocks: &[&Placed<'_>], mut room: &mut [u8]) -> Vec<bool> {
+        let mut items = Vec::with_capacity(blocks.len());
+        for placed in blocks {
+            let (into, rest) = std::mem::take(&mut room).split_at_mut(self.layout.block_len(placed.group));
+            items.push(GetInto::new(placed.key, into));
+            room = rest;
+        }
+        let is_whole = |(answer, placed): (Result<Option<usize>, _>, &&Placed<'_>)| {
+            answer.is_ok_and(|len| len == Some(self.layout.block_len(placed.group)))
+        };
+        client.get_batch_into(&mut items).into_iter().zip(blocks).map(is_whole).collect()
+    }
+
+    /// Stores blocks through this process's memory.
+    fn save_staged(
+        &self,
+        client: &Client,
+        blocks: &[&Placed<'_>],
+        options: &PutOptions,
+    ) -> Result<Vec<Result<Stored, PutError>>, DoorError> {
+        let mut staging = self.staging(Way::Out)?;
+        let mut answers = Vec::with_capacity(blocks.len());
+        let runs = self.runs(blocks, staging.halves[0].bytes.len());
+        // What goes to a half has left it before the half is filled again: the put of the run before last is over.
+        let mut flight: Option<Box<dyn Flight>> = None;
+        for turn in 0..=runs.len() {
+            flight.take().map_or(Ok(()), Flight::land)?;
+            if let Some(next) = runs.get(turn) {
+                let spans = self.spans(&mut staging.halves[turn % 2], next);
+                // SAFETY: as in `load_staged`.
+                flight = Some(unsafe { self.door.begin(Way::Out, &spans)? });
+            }
+            if let Some(landed) = turn.checked_sub(1) {
+                answers.extend(self.put(client, runs[landed], &staging.halves[landed % 2].bytes, options));
+            }
+        }
+        Ok(answers)
+    }
+
+    /// Stores blocks that lie in memory one after the other.
+    fn put(
+        &self,
+        client: &Client,
+        blocks: &[&Placed<'_>],
+        mut bytes: &[u8],
+        options: &PutOptions,
+    ) -> Vec<Result<Stored, PutError>> {
+        let mut items = Vec::with_capacity(blocks.len());
+        for placed in blocks {
+            let (data, rest) = bytes.split_at(self.layout.block_len(placed.group));
+            items.push(PutItem::new(placed.key, data));
+            bytes = rest;
+        }
+        client.put_batch(&items, options)
+    }
+}
+
+impl Mover for DeviceMover {
+    fn block_len(&self, group: usize) -> usize {
+        self.layout.block_len(group)
+    }
+
+    fn batch_bytes(&self) -> usize {
+        BATCH
+    }
+
+    fn save(&self, client: &Client, batch: &[Placed<'_>], options: &PutOptions) -> Vec<Result<Stored, PutError>> {
+        let items = batch.iter().map(|placed| {
+            // SAFETY: the engine leaves the blocks of a job alone, and they are the device's by the promise made to `new`.
+            let parts = unsafe { DeviceParts::new(&*self.door, self.pieces(placed)?) };
+            Some(PutItem { key: placed.key, data: Parts::Device(parts) })
+        });
+        let Some(items) = items.collect::<Option<Vec<_>>>() else {
+            return vec![Err(PutError::NoNode); batch.len()];
+        };
+        let mut answers = client.put_batch(&items, options);
+        let is_left = |(_, answer): &(_, &Result<Stored, PutError>)| **answer == Err(PutError::NotFromDevice);
+        let left: Vec<&Placed<'_>> = batch.iter().zip(&answers).filter(is_left).map(|(placed, _)| placed).collect();
+        if left.is_empty() {
+            return answers;
+        }
+        match self.save_staged(client, &left, options) {
+            Ok(staged) => {
+                let places = answers.iter_mut().filter(|answer| **answer == Err(PutError::NotFromDevice));
+                places.zip(staged).for_each(|(place, answer)| *place = answer);
+            }
+            Err(error) => tracing::warn!(%error, "blocks could not be copied from the device"),
+        }
+        answers
+    }
+
+    fn load(&self, client: &Client, batch: &[Placed<'_>]) -> Vec<bool> {
+        let items = batch.iter().map(|placed| Some(GetToDevice { key: placed.key, into: self.pieces(placed)? }));
+        let items = items.collect::<Option<Vec<_>>>().filter(|_| is_each_once(batch));
+        let Some(items) = items else { return vec![false; batch.len()] };
+        let mut there = self.load_direct(client, &items);
+        let left: Vec<&Placed<'_>> =
+            batch.iter().zip(&there).filter(|(_, there)| !**there).map(|(placed, _)| placed).collect();
+        if left.is_empty() {
+            return there;
+        }
+        match self.load_staged(client, &left) {
+            Ok(staged) => {
+                let places = there.iter_mut().filter(|there| !**there);
+                places.zip(staged).for_each(|(place, is_there)| *place = is_there);
+            }
+            Err(error) => tracing::warn!(%error, "blocks could not be copied to the device"),
+        }
+        there
+    }
+}

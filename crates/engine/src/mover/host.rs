@@ -1,0 +1,72 @@
+//! Blocks of memory that this process can address.
+#![expect(unsafe_code, reason = "the engine's memory is known by address")]
+
+use super::{Mover, Placed, is_each_once};
+use crate::layout::Layout;
+use tidepool_client::{Buffers, Client, GetInto, Parts, PutError, PutItem, PutOptions, Stored};
+
+/// Moves blocks of memory that this process can address.
+#[derive(Debug)]
+pub struct HostMover {
+    layout: Layout,
+}
+
+impl HostMover {
+    /// Moves blocks of `layout`.
+    ///
+    /// # Safety
+    /// Every piece of every block must be memory of this process that may be read and written until the mover is dropped,
+    /// and, while a job that names a block is under way, be left alone by everybody else.
+    #[must_use]
+    pub unsafe fn new(layout: Layout) -> Self {
+        Self { layout }
+    }
+
+    /// A block's bytes, for reading.
+    fn parts(&self, placed: &Placed<'_>) -> Option<Parts<'_>> {
+        // SAFETY: by the promise made to `new` the memory may be read for as long as `self` lives; its job keeps everybody
+        // from writing to it.
+        let bytes = |(at, len)| unsafe { std::slice::from_raw_parts(at as *const u8, len) };
+        let mut parts: Vec<&[u8]> = self.layout.pieces(placed.group, placed.block)?.map(bytes).collect();
+        Some(if parts.len() == 1 { Parts::One(parts.remove(0)) } else { Parts::Many(parts) })
+    }
+
+    /// A block's bytes, for writing.
+    ///
+    /// # Safety
+    /// No other slice of the block may be in use for as long as this one is.
+    unsafe fn buffers(&self, placed: &Placed<'_>) -> Option<Buffers<'_>> {
+        // SAFETY: as in `parts`; pieces of one block do not overlap, and the caller has no other slice of it.
+        let bytes = |(at, len)| unsafe { std::slice::from_raw_parts_mut(at as *mut u8, len) };
+        let mut buffers: Vec<&mut [u8]> = self.layout.pieces(placed.group, placed.block)?.map(bytes).collect();
+        Some(if buffers.len() == 1 { Buffers::One(buffers.remove(0)) } else { Buffers::Many(buffers) })
+    }
+}
+
+impl Mover for HostMover {
+    fn block_len(&self, group: usize) -> usize {
+        self.layout.block_len(group)
+    }
+
+    fn save(&self, client: &Client, batch: &[Placed<'_>], options: &PutOptions) -> Vec<Result<Stored, PutError>> {
+        let items = batch.iter().map(|placed| Some(PutItem { key: placed.key, data: self.parts(placed)? }));
+        match items.collect::<Option<Vec<_>>>() {
+            Some(items) => client.put_batch(&items, options),
+            None => vec![Err(PutError::NoNode); batch.len()],
+        }
+    }
+
+    fn load(&self, client: &Client, batch: &[Placed<'_>]) -> Vec<bool> {
+        // SAFETY: each block is lent once in this batch; the engine gives a block to one job at a time.
+        let buffers = |placed| unsafe { self.buffers(placed) };
+        let items = batch.iter().map(|placed| Some(GetInto { key: placed.key, range: None, into: buffers(placed)? }));
+        let Some(mut items) = is_each_once(batch).then(|| items.collect::<Option<Vec<_>>>()).flatten() else {
+            return vec![false; batch.len()];
+        };
+        let answers = client.get_batch_into(&mut items);
+        let whole = |(answer, placed): (Result<Option<usize>, _>, &Placed<'_>)| {
+            answer.is_ok_and(|len| len == Some(self.layout.block_len(placed.group)))
+        };
+        answers.into_iter().zip(batch).map(whole).collect()
+    }
+}

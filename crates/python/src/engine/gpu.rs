@@ -1,0 +1,64 @@
+//! A GPU's copies, for measurements of them: `bench/gpu`.
+#![expect(unsafe_code, reason = "what is copied are addresses")]
+
+use super::invalid;
+use crate::errors::raise;
+use pyo3::prelude::*;
+use std::sync::Mutex;
+use std::time::Instant;
+use tidepool_client::door::{DevicePiece, Door as _, DoorError, Pinned, Span, Way};
+
+/// A GPU as the pool uses it: pins memory of this process and moves scattered pieces between it and the GPU's own.
+///
+/// For measurements. Addresses are believed: pieces of pinned memory and of live tensors only.
+#[pyclass(module = "tidepool._native", frozen)]
+pub(crate) struct GpuCopies {
+    gpu: tidepool_cuda::Gpu,
+    // Dropped with the object; whoever pinned keeps the memory until then.
+    pins: Mutex<Vec<Box<dyn Pinned>>>,
+}
+
+#[pymethods]
+impl GpuCopies {
+    #[new]
+    fn new(py: Python<'_>, device: u32) -> PyResult<Self> {
+        let gpu = py.detach(|| tidepool_cuda::open(device)).map_err(failed)?;
+        Ok(Self { gpu, pins: Mutex::default() })
+    }
+
+    /// Pins ``length`` bytes at ``address``, which must stay mapped for as long as this object.
+    fn pin(&self, py: Python<'_>, address: usize, length: usize) -> PyResult<()> {
+        // SAFETY: the caller's promise, as documented.
+        let pin = py.detach(|| unsafe { self.gpu.pin(address as *mut u8, length, true) }).map_err(failed)?;
+        self.pins.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(pin);
+        Ok(())
+    }
+
+    /// Copies pieces, each a (host address, GPU address, length), to the GPU or from it, and says how many seconds that took.
+    fn copy(&self, py: Python<'_>, pieces: Vec<(usize, u64, usize)>, to_gpu: bool) -> PyResult<f64> {
+        let spans: Vec<Span> =
+            pieces.into_iter().map(|(host, device, len)| Span { host: host as *mut u8, device, len }).collect();
+        let has = |span: &Span| self.gpu.has(DevicePiece { address: span.device, len: span.len });
+        if let Some(span) = [spans.first(), spans.last()].into_iter().flatten().find(|span| !has(span)) {
+            return Err(invalid(format!("{:#x} is no memory of this GPU", span.device)));
+        }
+        let way = if to_gpu { Way::In } else { Way::Out };
+        py.detach(|| {
+            let began = Instant::now();
+            // SAFETY: the caller's promise, as documented.
+            unsafe { self.gpu.begin(way, &spans) }.and_then(|flight| flight.land())?;
+            Ok(began.elapsed().as_secs_f64())
+        })
+        .map_err(failed)
+    }
+
+    /// Whether pieces of this length are copied by the kernel, to the GPU and from it; the copy engines have the others.
+    fn takes_kernel(&self, length: usize) -> (bool, bool) {
+        let is_kernel = |way| self.gpu.choice().method(way, length) == tidepool_cuda::Method::Kernel;
+        (is_kernel(Way::In), is_kernel(Way::Out))
+    }
+}
+
+fn failed(error: DoorError) -> PyErr {
+    raise("TidepoolError", format!("GPU: {error}"), None)
+}
