@@ -5,12 +5,11 @@ use crate::content::Content;
 use crate::progress::Progress;
 use crate::settings::Settings;
 use parking_lot::{FairMutex, Mutex};
-use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use tidepool_client::{Client, GetInto, PutError, PutItem, PutOptions};
 use tidepool_policy::eviction::Policy;
-use tidepool_sim::cluster::Answer;
+use tidepool_sim::cluster::{Answer, Made};
 use tidepool_sim::{Blocks, Pool};
 use tidepool_trace::{BlockHash, Request};
 
@@ -48,22 +47,29 @@ impl<'a> Engine<'a> {
 
     /// Saves blocks of a request that this engine has decoded as the answer before; says how much of the trace's time passed.
     /// An engine would have done so while it decoded.
-    pub(crate) fn save_decoded(&self, request: &Request, made: Range<usize>) -> Duration {
+    pub(crate) fn save_decoded(&self, request: &Request, made: &Made) -> Duration {
         let started = self.clock.now();
-        self.local.lock().add(request, made.clone(), started);
         if let Some(client) = &self.client {
-            self.store(client, &request.blocks[made]);
+            self.store(client, &request.blocks[made.blocks.clone()]);
         }
         self.clock.now().saturating_sub(started)
     }
 
-    /// Serves a request that arrived at `arrived`; `surplus` of the trace's time does not count. Bytes count with the time that they
-    /// really took, however fast the trace's time passes meanwhile. None if the run ended before the answer did.
-    pub(crate) fn serve(&self, request: &Request, arrived: Duration, mut surplus: Duration) -> Option<Answer> {
+    /// Serves a request that arrived at `arrived`, of which this engine may have `made` some blocks before; `surplus` of the trace's
+    /// time does not count. Bytes count with the time that they really took, however fast the trace's time passes meanwhile. None if
+    /// the run ended before the answer did.
+    pub(crate) fn serve(
+        &self,
+        request: &Request,
+        made: Option<&Made>,
+        arrived: Duration,
+        mut surplus: Duration,
+    ) -> Option<Answer> {
         let cluster = &self.settings.cluster;
-        let Blocks(local) = self.local.lock().run(&request.blocks);
-        let loaded = self.move_bytes(&mut surplus, |client| self.load(client, &request.blocks[local as usize..]));
-        let hits = Blocks(local + loaded.unwrap_or(0));
+        let local = self.local.lock().run(&request.blocks);
+        let local = made.map_or(local, |made| made.reached_from(local));
+        let loaded = self.move_bytes(&mut surplus, |client| self.load(client, &request.blocks[local.0 as usize..]));
+        let hits = Blocks(local.0 + loaded.unwrap_or(0));
         let prefill = cluster.prefill_seconds(request, hits);
         let others = self.running.fetch_add(1, Ordering::AcqRel);
         let computing = self.gpu.lock();
@@ -77,7 +83,7 @@ impl<'a> Engine<'a> {
         self.clock.take(decoding, self.progress)?;
         self.running.fetch_sub(1, Ordering::AcqRel);
         let done = self.clock.now().saturating_sub(surplus);
-        Some(Answer { hits, local: Blocks(local), prefill, arrived, first_token, token, done })
+        Some(Answer { hits, local, prefill, arrived, first_token, token, done })
     }
 
     /// Has the pool move bytes, if there is one, and adds to `surplus` what the trace's clock made too much of it.

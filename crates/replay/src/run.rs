@@ -135,8 +135,9 @@ fn work<S: Source>(
             continue;
         }
         let made = shared.decoded.lock().before(&request);
-        let surplus = made.map(|(engine, made)| engines[engine as usize].save_decoded(&request, made));
-        let Some(answer) = engines[number].serve(&request, at, surplus.unwrap_or_default()) else { continue };
+        let saving = made.as_ref().map(|made| engines[made.engine as usize].save_decoded(&request, made));
+        let own = made.as_ref().filter(|made| made.engine as usize == number);
+        let Some(answer) = engines[number].serve(&request, own, at, saving.unwrap_or_default()) else { continue };
         shared.decoded.lock().answered(&request, number as u32, settings.cluster.block_tokens);
         let mut state = shared.state.lock();
         state.under_way -= 1;

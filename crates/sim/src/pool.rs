@@ -3,7 +3,6 @@
 use crate::Blocks;
 use crate::hash::ByHash;
 use std::collections::hash_map::Entry;
-use std::ops::Range;
 use std::time::Duration;
 use tidepool_policy::admission::{Admission, Everything};
 use tidepool_policy::eviction::{Eviction, Tag, Use};
@@ -78,19 +77,14 @@ impl Pool {
 
     /// Uses all blocks of a request, from the last to the first, and makes room.
     pub fn take_in(&mut self, request: &Request, at: Duration) {
-        self.add(request, 0..request.blocks.len(), at);
-    }
-
-    /// Takes in blocks of a request that were made before it came, and makes room.
-    pub fn add(&mut self, request: &Request, made: Range<usize>, at: Duration) {
         let mut slots = std::mem::take(&mut self.found);
         // Apart from the touches: look-ups that do not wait for each other take a fraction of the time.
-        slots.extend(request.blocks[made.clone()].iter().map(|block| self.slots.get(&block.0).copied()));
-        for depth in made.rev() {
-            let (block, usage) = (request.blocks[depth], Use { at, depth: depth as u32, origin: request.origin });
+        slots.extend(request.blocks.iter().map(|block| self.slots.get(&block.0).copied()));
+        for (depth, block) in request.blocks.iter().enumerate().rev() {
+            let usage = Use { at, depth: depth as u32, origin: request.origin };
             match slots.pop().flatten() {
                 Some(slot) => self.order.touch(slot, &usage),
-                None => self.insert(block, &usage),
+                None => self.insert(*block, &usage),
             }
         }
         self.found = slots;

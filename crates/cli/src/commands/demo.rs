@@ -3,7 +3,7 @@
 
 use super::client::Outcome;
 use super::html::{HtmlArgs, times};
-use super::replay::stop_flag;
+use crate::daemon::stop_flag;
 use crate::page::Page;
 use crate::{Status, output, progress};
 use clap::Args;

@@ -7,17 +7,13 @@ use super::html::HtmlArgs;
 use super::input::InputArgs;
 use super::reports;
 use super::traces::{Read, positive};
+use crate::daemon::stop_flag;
 use crate::page::Page;
 use crate::{Status, output, progress};
 use clap::Args;
 use serde_json::{Value, json};
-use signal_hook::{
-    consts::{SIGINT, SIGTERM},
-    flag,
-};
 use std::error::Error;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use tidepool_client::ClientConfig;
 use tidepool_replay::{InvalidSettings, Partial, Progress, Replay, Settings};
 use tidepool_types::ByteSize;
@@ -70,17 +66,6 @@ pub(super) fn run(args: &ReplayArgs) -> Outcome {
 /// Settings that are not allowed are the command line's fault.
 fn blame(error: Box<dyn Error + Send + Sync>) -> Box<dyn Error> {
     if error.is::<InvalidSettings>() { Usage(error.to_string()).into() } else { error }
-}
-
-/// What the first Ctrl-C or SIGTERM sets; the second one ends the process at once.
-pub(super) fn stop_flag() -> std::io::Result<Arc<AtomicBool>> {
-    let stop = Arc::default();
-    for signal in [SIGINT, SIGTERM] {
-        // In this order: the first signal finds the flag unset and sets it.
-        flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&stop))?;
-        flag::register(signal, Arc::clone(&stop))?;
-    }
-    Ok(stop)
 }
 
 fn settings(args: &ReplayArgs, block_tokens: u32) -> Result<Settings, Box<dyn Error>> {

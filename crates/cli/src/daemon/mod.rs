@@ -8,7 +8,7 @@ mod parts;
 mod signals;
 
 pub use parts::{catalog_config, node_config};
-pub use signals::Signals;
+pub use signals::{Signals, stop_flag};
 
 use crate::{
     config::Listen,

@@ -31,12 +31,7 @@ pub struct Signals {
 impl Signals {
     /// Catches them. One that comes before [`Signals::wait`] is waited for no longer.
     pub fn catch() -> io::Result<Self> {
-        let ending = Arc::new(AtomicBool::new(false));
-        for signal in [SIGTERM, SIGINT] {
-            // In this order: the first signal finds the flag unset and sets it.
-            flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&ending))?;
-            flag::register(signal, Arc::clone(&ending))?;
-        }
+        let ending = stop_flag()?;
         // A file that may not grow (ulimit -f) is an error for whoever wanted it, not the end of the process.
         flag::register(SIGXFSZ, Arc::default())?;
         let signals = Iterator::new([SIGTERM, SIGINT])?;
@@ -58,6 +53,17 @@ impl Signals {
         let signal = self.signals.forever().next();
         tracing::info!(signal, "stopping; a second signal ends at once");
     }
+}
+
+/// What the first SIGTERM or Ctrl-C sets; the second one ends the process at once.
+pub fn stop_flag() -> io::Result<Arc<AtomicBool>> {
+    let stop = Arc::default();
+    for signal in [SIGTERM, SIGINT] {
+        // In this order: the first signal finds the flag unset and sets it.
+        flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&stop))?;
+        flag::register(signal, Arc::clone(&stop))?;
+    }
+    Ok(stop)
 }
 
 /// Whether a process with this `/proc/PID/status` ignores `signal`.

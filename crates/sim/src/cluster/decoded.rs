@@ -2,8 +2,10 @@
 //!
 //! An engine saves a block as soon as it is full, whether a prompt or an answer filled it. A trace names the blocks of inputs only, so
 //! an answer's blocks are known by the input that has them: that of its session's next request, if it goes on where the answer ended.
-//! They are as old as the answer; what evicts in the order of use would have kept them as long as the prompt before them.
+//! They were used after the prompt before them, so what evicts in the order of use keeps them for as long as that: they count as held
+//! while it is. Policies hear of them with that next request.
 
+use crate::Blocks;
 use std::collections::HashMap;
 use std::ops::Range;
 use tidepool_trace::{BlockHash, Request, SessionId};
@@ -16,6 +18,23 @@ const MOST_REMEMBERED: usize = 1 << 19;
 pub struct Decoded {
     young: HashMap<SessionId, Answered>,
     old: HashMap<SessionId, Answered>,
+}
+
+/// Blocks of a request that were made before it came.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Made {
+    /// The engine that has made them.
+    pub engine: u32,
+    /// Which of the request's blocks they are.
+    pub blocks: Range<usize>,
+}
+
+impl Made {
+    /// How far a run of blocks from the request's start goes with them.
+    #[must_use]
+    pub fn reached_from(&self, Blocks(run): Blocks) -> Blocks {
+        Blocks(if self.blocks.contains(&(run as usize)) { self.blocks.end as u64 } else { run })
+    }
 }
 
 /// A request and its answer.
@@ -49,14 +68,14 @@ impl Decoded {
         (full - prompt.min(full)) as u64
     }
 
-    /// Which of a request's blocks the answer before it filled, and on which engine.
-    pub fn before(&mut self, request: &Request) -> Option<(u32, Range<usize>)> {
+    /// Which of a request's blocks the answer before it filled.
+    pub fn before(&mut self, request: &Request) -> Option<Made> {
         let session = request.origin?.session;
         let before = self.young.remove(&session).or_else(|| self.old.remove(&session))?;
         let goes_on = u64::from(request.input_tokens) >= before.tokens
             && before.prompt.checked_sub(1).map(|at| request.blocks.get(at).copied()) == before.last.map(Some);
-        let filled = before.prompt..before.full.min(request.blocks.len());
-        (goes_on && !filled.is_empty()).then_some((before.engine, filled))
+        let blocks = before.prompt..before.full.min(request.blocks.len());
+        (goes_on && !blocks.is_empty()).then_some(Made { engine: before.engine, blocks })
     }
 }
 
@@ -75,9 +94,9 @@ mod tests {
     fn after(before: &Request, next: &Request) -> Option<Range<usize>> {
         let mut decoded = Decoded::default();
         decoded.answered(before, 7, 16);
-        decoded.before(next).map(|(engine, blocks)| {
-            assert_eq!(engine, 7);
-            blocks
+        decoded.before(next).map(|made| {
+            assert_eq!(made.engine, 7);
+            made.blocks
         })
     }
 
@@ -88,6 +107,12 @@ mod tests {
         assert_eq!(after(&request(48, 0, false), &request(100, 0, false)), Some(3..4));
         let unnamed = Request { origin: None, ..request(40, 0, false) };
         assert_eq!(after(&unnamed, &unnamed), None);
+    }
+
+    #[test]
+    fn a_run_goes_on_through_what_was_made_and_not_past_a_gap() {
+        let made = Made { engine: 0, blocks: 2..5 };
+        assert_eq!([0, 1, 2, 4, 5, 9].map(|run| made.reached_from(Blocks(run)).0), [0, 1, 5, 5, 5, 9]);
     }
 
     #[test]

@@ -20,7 +20,7 @@ mod source;
 mod store;
 
 pub use config::{Cluster, Routing, Speed};
-pub use decoded::Decoded;
+pub use decoded::{Decoded, Made};
 pub use queue::{Kind, Load};
 pub use report::{Answer, Report};
 pub use route::Router;

@@ -4,7 +4,7 @@ use super::engine::Engine;
 use super::fabric::Fabric;
 use super::route::Router;
 use super::store::{Place, Store, Tier};
-use super::{Answer, Cluster, Decoded, Nanos, Report, Source};
+use super::{Answer, Cluster, Decoded, Made, Nanos, Report, Source};
 use crate::Blocks;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -45,6 +45,7 @@ enum Event {
 struct Job {
     request: Request,
     engine: u32,
+    made: Option<Made>,
     /// When its hits were on the GPU.
     loaded: Nanos,
     /// As far as it is known.
@@ -105,29 +106,23 @@ impl<'a> Run<'a> {
         self.started.get_or_insert(self.now);
         self.fabric.remember(self.now);
         let engine = self.router.choose(&request);
-        self.note_decoded(&request);
+        let made = self.decoded.before(&request);
         let local = self.engines[engine as usize].local.run(&request.blocks);
-        let (hits, loaded) = self.load(&request, engine, local);
+        let own = made.as_ref().filter(|made| made.engine == engine);
+        let local = own.map_or(local, |made| made.reached_from(local));
+        let made = made.filter(|_| self.cluster.node_blocks.0 > 0);
+        let made = made.map(|made| self.store.taken(&request, &made, self.fabric.host_of(made.engine)));
+        let (hits, loaded) = self.load(&request, engine, local, made.as_ref());
         let prefill = self.cluster.prefill_seconds(&request, hits);
         let (arrived, first_token, token) = (self.now.duration(), Duration::ZERO, 0.0);
         let answer = Answer { hits, local, prefill, arrived, first_token, token, done: Duration::ZERO };
-        let job = Job { request, engine, loaded, answer };
+        let job = Job { request, engine, made, loaded, answer };
         let number = self.free_jobs.pop().unwrap_or_else(|| {
             self.jobs.push(None);
             (self.jobs.len() - 1) as u32
         });
         self.jobs[number as usize] = Some(job);
         self.after(loaded, Event::Loaded, number);
-    }
-
-    /// What the answer before a request filled is where it was decoded.
-    fn note_decoded(&mut self, request: &Request) {
-        let Some((engine, made)) = self.decoded.before(request) else { return };
-        self.engines[engine as usize].local.add(request, made.clone(), self.now.duration());
-        if self.cluster.node_blocks.0 > 0 {
-            self.store.add(request, made, self.fabric.host_of(engine), self.now);
-            self.demote();
-        }
     }
 
     /// What went from memory to disk is written.
@@ -138,13 +133,13 @@ impl<'a> Run<'a> {
     }
 
     /// Queues up what the pool has of a request beyond what the engine has; says how many blocks are hit, and when all are there.
-    fn load(&mut self, request: &Request, engine: u32, local: Blocks) -> (Blocks, Nanos) {
+    fn load(&mut self, request: &Request, engine: u32, local: Blocks, made: Option<&Made>) -> (Blocks, Nanos) {
         let missing = &request.blocks[local.0 as usize..];
         if missing.is_empty() || self.cluster.node_blocks.0 == 0 {
             return (local, self.now);
         }
         let mut ready = self.fabric.ask(self.now, missing.len());
-        let found = self.find(missing);
+        let found = self.find(missing, local, made);
         for (host, tier, blocks) in self.sources.drain(..) {
             self.report.disk_hit_blocks += if tier == Tier::Disk { blocks } else { 0 };
             ready = ready.max(self.fabric.fetch(self.now, engine, (host, tier), blocks));
@@ -155,11 +150,19 @@ impl<'a> Run<'a> {
         (Blocks(local.0 + found), ready)
     }
 
-    /// Notes how many blocks of the run that the pool has are where; says how many there are.
-    fn find(&mut self, blocks: &[BlockHash]) -> u64 {
+    /// Notes how many blocks of the run that the pool has are where, what was made before included; says how many there are. The
+    /// run begins behind those that are `local`.
+    fn find(&mut self, blocks: &[BlockHash], Blocks(local): Blocks, made: Option<&Made>) -> u64 {
         // First all look-ups, then the sums: those that do not wait for each other take a fraction of the time.
         self.places.extend(self.store.run(blocks));
-        let found = self.places.len() as u64;
+        let held = Blocks(local + self.places.len() as u64);
+        let reached = made.map_or(held, |made| made.reached_from(held));
+        if let Some(made) = made.filter(|_| reached > held) {
+            self.sources.push((self.fabric.host_of(made.engine), Tier::Memory, reached.0 - held.0));
+            // Behind it there may be more that is held.
+            self.places.extend(self.store.run(&blocks[(reached.0 - local) as usize..]));
+        }
+        let found = self.places.len() as u64 + reached.0 - held.0;
         for place in self.places.drain(..) {
             match self.sources.iter_mut().find(|(host, tier, _)| (*host, *tier) == (place.host(), place.tier())) {
                 Some((_, _, blocks)) => *blocks += 1,
@@ -200,7 +203,9 @@ impl<'a> Run<'a> {
         engine.computing = false;
         engine.local.take_in(&job.request, now.duration());
         if self.cluster.node_blocks.0 > 0 {
-            let Blocks(stored) = self.store.take_in(&job.request, self.fabric.host_of(job.engine), now);
+            let host = |engine: u32| self.fabric.host_of(engine);
+            let made = job.made.as_ref().map(|made| (host(made.engine), made));
+            let Blocks(stored) = self.store.take_in(&job.request, host(job.engine), made, now);
             self.fabric.save(now, job.engine, stored);
         }
         let token = speed.token_seconds(engine.running.saturating_sub(1));

@@ -1,9 +1,8 @@
 //! The pool: which host's node holds which block, in memory or on disk.
 
-use super::Nanos;
+use super::{Made, Nanos};
 use crate::Blocks;
 use crate::hash::ByHash;
-use std::ops::Range;
 use tidepool_policy::admission::{Admission, Rule};
 use tidepool_policy::eviction::{Eviction, Policy, Tag, Use};
 use tidepool_policy::placement::{self, Candidate};
@@ -112,21 +111,22 @@ impl Store {
         blocks.iter().map_while(|block| self.index.get(&block.0).copied())
     }
 
-    /// Uses all blocks of a request, from the last to the first; those that nobody has go where a writer on `host` puts them. Then
-    /// makes room. Says how many were stored.
-    pub(super) fn take_in(&mut self, request: &Request, host: u32, now: Nanos) -> Blocks {
+    /// Uses all blocks of a request, from the last to the first. Those that nobody has go where a writer on `host` puts them, or on the
+    /// host that had `made` them before the request came. Then makes room. Says how many were stored.
+    pub(super) fn take_in(&mut self, request: &Request, host: u32, made: Option<(u32, &Made)>, now: Nanos) -> Blocks {
         let (mut stored, target) = (0, self.place(request, host));
         let mut places = std::mem::take(&mut self.places);
         // Apart from the touches: look-ups that do not wait for each other take a fraction of the time.
         places.extend(request.blocks.iter().map(|block| self.index.get(&block.0).copied()));
         for (depth, block) in request.blocks.iter().enumerate().rev() {
             let usage = Use { at: now.duration(), depth: depth as u32, origin: request.origin };
-            match places[depth] {
-                Some(place) => self.touch(block.0, place, &usage),
+            match (places[depth], made.filter(|(_, made)| made.blocks.contains(&depth))) {
+                (Some(place), _) => self.touch(block.0, place, &usage),
                 // A block that is in a request twice was stored a moment ago.
-                None if self.index.contains_key(&block.0) => {}
-                None if !self.nodes[target as usize][Tier::Memory as usize].admits(block.0) => {}
-                None => {
+                (None, _) if self.index.contains_key(&block.0) => {}
+                (None, Some((maker, _))) => self.put(block.0, maker, Tier::Memory, &usage),
+                (None, None) if !self.nodes[target as usize][Tier::Memory as usize].admits(block.0) => {}
+                (None, None) => {
                     stored += 1;
                     self.put(block.0, target, Tier::Memory, &usage);
                 }
@@ -134,6 +134,7 @@ impl Store {
         }
         places.clear();
         self.places = places;
+        self.fuller.extend(made.map(|(maker, _)| maker));
         // Only now, so that no place has changed before its turn.
         let usage = Use { at: now.duration(), ..Use::default() };
         while let Some(fuller) = self.fuller.pop() {
@@ -155,16 +156,12 @@ impl Store {
         first.map_or(host, |index| index as u32)
     }
 
-    /// Takes in blocks of a request that `host` has made before it came.
-    pub(super) fn add(&mut self, request: &Request, made: Range<usize>, host: u32, now: Nanos) {
-        let target = self.place(request, host);
-        for depth in made.rev() {
-            let (block, at) = (request.blocks[depth].0, now.duration());
-            if !self.index.contains_key(&block) && self.nodes[target as usize][Tier::Memory as usize].admits(block) {
-                self.put(block, target, Tier::Memory, &Use { at, depth: depth as u32, origin: request.origin });
-            }
-        }
-        self.make_room(target, &Use { at: now.duration(), ..Use::default() });
+    /// Those of the blocks `made` on a host before a request came that were taken in when they were.
+    pub(super) fn taken(&mut self, request: &Request, made: &Made, host: u32) -> Made {
+        let memory = &mut self.nodes[host as usize][Tier::Memory as usize];
+        let blocks = &request.blocks[made.blocks.clone()];
+        let taken = blocks.iter().take_while(|block| memory.admits(block.0)).count();
+        Made { blocks: made.blocks.start..made.blocks.start + taken, ..*made }
     }
 
     /// Uses a block; one on disk goes back into memory.
@@ -230,15 +227,24 @@ mod tests {
     fn what_falls_out_of_memory_is_on_disk_and_comes_back_when_used() {
         let mut store = Store::new(2, Blocks(2), Blocks(2), (Policy::Lru, Rule::All));
         let (first, second) = (request(0..2), request(10..12));
-        assert_eq!(store.take_in(&first, 0, Nanos(0)), Blocks(2));
-        assert_eq!(store.take_in(&second, 0, Nanos(1)), Blocks(2));
+        assert_eq!(store.take_in(&first, 0, None, Nanos(0)), Blocks(2));
+        assert_eq!(store.take_in(&second, 0, None, Nanos(1)), Blocks(2));
         assert_eq!(tiers(&store, &first), [(0, Tier::Disk); 2]);
-        assert_eq!(store.take_in(&first, 1, Nanos(2)), Blocks(0));
+        assert_eq!(store.take_in(&first, 1, None, Nanos(2)), Blocks(0));
         assert_eq!(tiers(&store, &first), [(0, Tier::Memory); 2]);
         assert_eq!(tiers(&store, &second), [(0, Tier::Disk); 2]);
-        store.take_in(&request(20..22), 0, Nanos(3));
+        store.take_in(&request(20..22), 0, None, Nanos(3));
         assert_eq!(store.demoted, [(0, 2); 3]);
         assert_eq!((tiers(&store, &second), store.evicted), (vec![], 2));
+    }
+
+    #[test]
+    fn what_was_made_before_is_where_it_was_made() {
+        let mut store = Store::new(2, Blocks(10), Blocks(0), (Policy::Lru, Rule::All));
+        let made = Made { engine: 1, blocks: 1..3 };
+        assert_eq!(store.take_in(&request(0..4), 0, Some((1, &made)), Nanos(0)), Blocks(2));
+        let hosts: Vec<u32> = tiers(&store, &request(0..4)).iter().map(|(host, _)| *host).collect();
+        assert_eq!(hosts, [0, 1, 1, 0]);
     }
 
     #[test]
@@ -250,7 +256,8 @@ mod tests {
             let mut request = request(start..start + len);
             // Now and then a block comes twice.
             request.blocks.extend(request.blocks.first().copied().filter(|_| random >> 60 == 0));
-            store.take_in(&request, host, Nanos(time));
+            let (maker, made) = (time as u32 % 3, Made { engine: 0, blocks: 2..4 });
+            store.take_in(&request, host, Some((maker, &made)).filter(|_| random >> 62 == 1), Nanos(time));
             for (block, place) in &store.index {
                 let shelf = &store.nodes[place.host() as usize][place.tier() as usize];
                 assert_eq!((shelf.blocks[place.slot as usize], shelf.order.contains(place.slot)), (*block, true));
