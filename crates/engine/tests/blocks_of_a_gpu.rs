@@ -193,18 +193,19 @@ fn a_reader_that_verifies_everything_gets_its_blocks_through_memory_that_it_can_
 fn a_driver_that_fails_in_the_middle_costs_its_blocks_and_no_more() {
     let pool = Pool::new();
     let (written, read) = (Engine::new(|at| at as u8), Engine::new(|_| 0));
-    let (saver, loader) = (written.transfers(&pool.client()), read.transfers(&pool.client()));
     for calls in 0..4 {
+        // One that has failed pauses for a while; each has a try of its own.
+        let saver = written.transfers(&pool.client());
         written.driver.fail_after(calls);
         let failed = done(&saver, Direction::Save, job(calls.into(), &[1, 2], &[1, 2]));
         written.driver.recover();
         if failed.is_empty() {
             break;
         }
-        // Saves pause after a failure; a look-up shows that nothing half-written is there.
-        assert_eq!(pool.client().get(KeyPrefix::new("gpu/").key(&1u64.to_be_bytes())).expect("no error"), None);
-        std::thread::sleep(Duration::from_millis(1100));
+        let found = pool.client().get(KeyPrefix::new("gpu/").key(&1u64.to_be_bytes())).expect("no error");
+        assert_eq!(found, None, "something half-written is there after {calls} calls");
     }
+    let (saver, loader) = (written.transfers(&pool.client()), read.transfers(&pool.client()));
     assert_eq!(done(&saver, Direction::Save, job(20, &[1, 2], &[1, 2])), []);
     read.driver.fail_after(0);
     assert_eq!(done(&loader, Direction::Load, job(21, &[1, 2], &[4, 5])), [(0, 4), (0, 5)]);

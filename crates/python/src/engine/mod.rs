@@ -5,6 +5,7 @@
 mod gpu;
 mod lookup;
 mod transfers;
+mod warnings;
 
 pub(crate) use gpu::GpuCopies;
 pub(crate) use lookup::BlockLookup;

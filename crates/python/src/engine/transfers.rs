@@ -51,6 +51,7 @@ impl BlockTransfers {
         replicas: u32,
         device: Option<u32>,
     ) -> PyResult<Self> {
+        super::warnings::keep();
         for (name, threads) in [("load_threads", load_threads), ("save_threads", save_threads)] {
             if !(1..=64).contains(&threads) {
                 return Err(invalid(format!("{name} is {threads}: allowed are 1 to 64")));
@@ -112,6 +113,12 @@ impl BlockTransfers {
     /// What was counted since the start.
     fn stats(&self) -> PyResult<HashMap<&'static str, u64>> {
         Ok(self.open.with(|moves| moves.transfers.stats())?.named().into_iter().collect())
+    }
+
+    /// What the threads have warned of since the last call, in any pool of this process.
+    #[staticmethod]
+    fn warnings() -> Vec<String> {
+        super::warnings::take()
     }
 
     /// Ends the threads and lets go of the engine's memory. Jobs that have not begun are given up; a batch under way is waited

@@ -97,6 +97,8 @@ class WorkerSide:
     def take_received(self) -> set[str]:
         """Requests whose loads are over, well or not, since the last call."""
         received = set()
+        for warning in BlockTransfers.warnings():
+            logger.warning("%s", warning)
         for job, is_load, failed in self._moves.poll() if self._transfers else ():
             if is_load:
                 request = self._loading.pop(job)
