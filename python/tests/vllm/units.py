@@ -461,6 +461,19 @@ class Reports(WithPool):
         self.assertEqual(other.counted["fingerprint_mismatches"], 1)
         self.assertNotIn("blocks_loaded", other.counted)
 
+    def test_what_the_rust_side_warns_of_is_in_the_engines_log(self) -> None:
+        engine = self.engine()
+        # A second node of one name is refused by the catalog, and says so.
+        other = tempfile.mkdtemp(dir="/dev/shm")
+        self.addCleanup(shutil.rmtree, other, ignore_errors=True)
+        twin = tidepool.Node("n", 16 << 20, [self.catalog.address], dir=other)
+        self.addCleanup(twin.close)
+        until = time.monotonic() + 30
+        with self.assertLogs("vllm.tidepool", "WARNING") as logged:
+            while not any("name" in line for line in logged.output):
+                assert time.monotonic() < until, "nothing was logged"
+                engine.step()
+
 
 class Layouts(unittest.TestCase):
     def groups(self, *specs: Any, blocks: int = 4) -> Any:

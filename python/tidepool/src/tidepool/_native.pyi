@@ -15,6 +15,7 @@ __all__ = [
     "BufferHandle",
     "Catalog",
     "Copy",
+    "GpuCopies",
     "LeasedBuffer",
     "Match",
     "MooncakeStore",
@@ -346,6 +347,7 @@ class BlockTransfers:
     def warnings() -> list[str]: ...
     def close(self) -> None: ...
 
+@final
 class GpuCopies:
     def __new__(cls, device: int) -> GpuCopies: ...
     def pin(self, address: int, length: int) -> None: ...

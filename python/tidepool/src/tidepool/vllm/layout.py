@@ -83,7 +83,8 @@ def _device(tensors: dict[str, torch.Tensor]) -> int | None:
         raise InvalidError(
             f"the KV cache is on {device}: TidepoolConnector moves KV blocks in host memory and on NVIDIA GPUs (cuda)"
         )
-    return torch.cuda.current_device() if device.index is None else device.index
+    index: int = torch.cuda.current_device() if device.index is None else device.index
+    return index
 
 
 def _pieces(name: str, tensor: torch.Tensor, blocks: int) -> tuple[list[Piece], list[Any]]:
