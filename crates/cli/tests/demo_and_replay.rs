@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{code, json, stderr, stdout, tidepool};
+use common::{code, entries, eventually, json, memory_dir, stderr, stdout, tidepool};
 use std::path::Path;
 
 fn path(path: &Path) -> &str {
@@ -23,6 +23,29 @@ fn the_demo_compares_three_ways_writes_a_page_and_cleans_up() {
     assert!(std::fs::read_to_string(&page).unwrap().contains("<svg"));
     let left: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left, ["demo.html"]);
+}
+
+/// A terminal that closed ended the demo at once, and its memory stayed; nobody removed what a killed one left.
+#[test]
+fn a_demo_that_is_hung_up_on_cleans_up_and_the_next_removes_what_a_killed_one_left() {
+    let dir = memory_dir();
+    let start = || {
+        let mut demo = std::process::Command::new(env!("CARGO_BIN_EXE_tidepool"));
+        demo.args(["demo", "--sessions", "50", "--capacity", "16MiB", "--dir", path(dir.path())]);
+        let demo = demo.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null()).spawn().unwrap();
+        let slab = dir.path().join(format!("tidepool-demo-{}/demo.slab", demo.id()));
+        eventually("its pool is there", || slab.exists());
+        demo
+    };
+    let mut killed = start();
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    let mut hung_up = start();
+    let left = entries(dir.path());
+    assert_eq!(left, [format!("tidepool-demo-{}", hung_up.id())], "what the killed one left is gone");
+    rustix::process::kill_process(rustix::process::Pid::from_child(&hung_up), rustix::process::Signal::HUP).unwrap();
+    hung_up.wait().unwrap();
+    assert_eq!(entries(dir.path()), Vec::<String>::new());
 }
 
 #[test]

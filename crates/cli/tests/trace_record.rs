@@ -145,6 +145,55 @@ fn a_recorder_that_is_killed_costs_the_pool_nothing() {
     assert!(!file.exists());
 }
 
+/// What was recorded was kept in memory until there was much of it: a recorder that was killed, or whose disk was full, left nothing.
+#[test]
+fn what_was_recorded_is_in_the_file_when_the_recorder_is_killed() {
+    let (dir, files) = (memory_dir(), tempfile::tempdir().unwrap());
+    let (pool, file) = (Daemon::pool(dir.path()), files.path().join("live.jsonl"));
+    let part = files.path().join("live.jsonl.part");
+    let recorder = record(&pool, &file, &[]);
+    let client = client_of(&pool);
+    client.match_prefix(&[chain("a", 0..3)]).unwrap();
+    drop(client);
+    eventually("it is written", || are(&read(&part), &[chain("a", 0..3)]));
+    recorder.signal(Signal::KILL);
+    recorder.wait();
+    assert!(are(&read(&part), &[chain("a", 0..3)]));
+    // And is not overwritten by the next one.
+    let place = ["--catalogs", pool.address("catalog", "listen"), "--for", "1ms"];
+    let again = tidepool(&[&["trace", "record", "-o", file.to_str().unwrap()][..], &place].concat());
+    assert_eq!(code(&again), 2, "{}", stderr(&again));
+    assert!(stderr(&again).contains("live.jsonl.part exists"), "{}", stderr(&again));
+}
+
+#[test]
+fn a_full_disk_ends_a_recording_with_whole_lines_and_says_where_they_are() {
+    let (dir, files) = (memory_dir(), tempfile::tempdir().unwrap());
+    let (pool, file) = (Daemon::pool(dir.path()), files.path().join("live.jsonl"));
+    let place = ["--catalogs", pool.address("catalog", "listen"), "--dir", pool.address("node", "dir")];
+    let line = [&["trace", "record", "-o", file.to_str().unwrap()][..], &place].concat();
+    let mut limited = std::process::Command::new("prlimit");
+    limited.args(["--fsize=16384", env!("CARGO_BIN_EXE_tidepool")]);
+    let recorder = Daemon::start_with(&line, limited);
+    let client = client_of(&pool);
+    (0..40).for_each(|_| drop(client.match_prefix(&[chain("a", 0..100)]).unwrap()));
+    drop(client);
+    assert_eq!(recorder.wait().code(), Some(1));
+    let kept = read(&files.path().join("live.jsonl.part"));
+    assert!(are(&kept, &vec![chain("a", 0..100); kept.len()]) && kept.len() == 9, "{} requests", kept.len());
+}
+
+/// A recording that had lost its catalog looked complete.
+#[test]
+fn a_catalog_that_is_not_heard_is_a_gap_and_is_told_once() {
+    let (dir, files) = (memory_dir(), tempfile::tempdir().unwrap());
+    let (pool, file) = (Daemon::pool(dir.path()), files.path().join("live.jsonl"));
+    let recorder = record(&pool, &file, &["--for", "3s"]);
+    assert_eq!(pool.stop().code(), Some(0));
+    assert_eq!(recorder.wait().code(), Some(4));
+    assert_eq!(read(&file), []);
+}
+
 #[test]
 fn without_a_catalog_there_is_nothing_to_record() {
     let files = tempfile::tempdir().unwrap();

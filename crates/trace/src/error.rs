@@ -8,7 +8,7 @@ pub enum TraceError {
     /// The file could not be read or written.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// A line is not what the format says, and the reader is strict.
+    /// A line is not what the format says, and the reader is strict or the line is the head.
     #[error("{0}")]
     Malformed(Malformed),
     /// The first line belongs to no format that we know.

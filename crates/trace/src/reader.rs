@@ -96,6 +96,7 @@ impl<R: BufRead> Reader<R> {
                 Some(format) => format,
                 None => *self.format.insert(detect(text.unwrap_or_default())?),
             };
+            let is_head = format.is_head(text.unwrap_or_default());
             let entry = match text {
                 Some(text) => format.parse(text, &mut self.context),
                 None => Err(format!("longer than {} bytes", crate::lines::MAX_LINE)),
@@ -103,6 +104,10 @@ impl<R: BufRead> Reader<R> {
             match entry.and_then(|entry| self.accept(entry)) {
                 Ok(Some(request)) => return Ok(Some(self.in_time(request))),
                 Ok(None) => {}
+                // What its blocks are is not known, so nothing that follows would be right.
+                Err(reason) if is_head => {
+                    return Err(TraceError::Malformed(Malformed { line: number, reason }));
+                }
                 Err(reason) => self.malformed(Malformed { line: number, reason })?,
             }
         }

@@ -23,6 +23,21 @@ fn malformed_lines_are_counted_and_the_first_is_kept() {
     assert!(matches!(strict, TraceError::Malformed(malformed) if malformed == first));
 }
 
+/// A head of another version was skipped as one malformed line, and the requests were read with blocks of 512 tokens, whatever theirs
+/// had.
+#[test]
+fn a_head_that_is_not_understood_ends_the_trace_strict_or_not() {
+    let request = r#"{"at_ms":1,"input_tokens":1,"output_tokens":1,"blocks":"00000000000000aa"}"#;
+    for (head, reason) in [
+        (r#"{"tidepool_trace":2,"block_tokens":16}"#, "only version 1 is known"),
+        (r#"{"tidepool_trace":1,"block_tokens":16,"x":1}"#, "unknown field"),
+        (r#"{"tidepool_trace":1,"block_tokens":0}"#, "allowed is 1 or more"),
+    ] {
+        let error = read(format!("{head}\n{request}\n").as_bytes(), OPTIONS).unwrap_err();
+        assert!(error.to_string().starts_with("line 1: ") && error.to_string().contains(reason), "{error}");
+    }
+}
+
 #[test]
 fn times_that_go_back_are_counted_and_wait_for_those_ahead() {
     let line =
@@ -64,11 +79,10 @@ fn a_file_of_no_known_format_is_refused_and_an_empty_one_is_empty() {
 fn a_second_head_must_say_the_same() {
     let head = |tokens: u32| format!("{{\"tidepool_trace\":1,\"block_tokens\":{tokens}}}\n");
     let line = "{\"at_ms\":0,\"input_tokens\":1,\"output_tokens\":1,\"blocks\":\"00000000000000aa\"}\n";
-    let text = [&head(64), line, &head(64), line, &head(65), line].concat();
-    let (requests, report) = read(text.as_bytes(), OPTIONS).unwrap();
-    assert_eq!((requests.len(), report.malformed), (3, 1));
-    let newer = "{\"tidepool_trace\":2,\"block_tokens\":64}\n";
-    assert!(read(newer.as_bytes(), Options { strict: true, ..OPTIONS }).is_err());
+    let same = [&head(64), line, &head(64), line].concat();
+    assert_eq!(read(same.as_bytes(), OPTIONS).unwrap().0.len(), 2);
+    let error = read([same, head(65), line.to_owned()].concat().as_bytes(), OPTIONS).unwrap_err();
+    assert!(error.to_string().contains("line 5: block_tokens = 65"), "{error}");
 }
 
 /// Lines that are almost right, so that more than the first check of each parser is met.

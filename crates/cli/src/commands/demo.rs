@@ -7,11 +7,12 @@ use crate::daemon::stop_flag;
 use crate::page::Page;
 use crate::{Status, output, progress};
 use clap::Args;
+use std::error::Error;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
-use std::{error::Error, path::PathBuf};
 use tidepool_catalog::{CatalogConfig, Server};
 use tidepool_client::ClientConfig;
 use tidepool_node::{Node, NodeConfig};
@@ -25,6 +26,8 @@ use tidepool_workload::{Agents, Arrivals};
 const TOKEN_BYTES: u64 = 64;
 /// Blocks of an engine's own cache: less than a session has.
 const LOCAL: Blocks = Blocks(40);
+/// What the name of a demo's directory begins with; the number of its process follows.
+const DIRECTORY: &str = "tidepool-demo-";
 /// Two engines.
 const ENGINES: u32 = 2;
 
@@ -103,7 +106,8 @@ impl Drop for Directory {
 
 impl Pool {
     fn start(args: &DemoArgs) -> Result<Self, Box<dyn Error>> {
-        let dir = args.dir.join(format!("tidepool-demo-{}", std::process::id()));
+        remove_leftovers(&args.dir);
+        let dir = args.dir.join(format!("{DIRECTORY}{}", std::process::id()));
         std::fs::create_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
         let directory = Directory(dir.clone());
         let catalog = Server::start(CatalogConfig { settle: Duration::ZERO, ..CatalogConfig::default() })?;
@@ -116,6 +120,18 @@ impl Pool {
 
     fn client(&self) -> ClientConfig {
         self.config.clone()
+    }
+}
+
+/// Removes what demos left that were killed: directories that have the number of a process that is no more.
+fn remove_leftovers(dir: &Path) {
+    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let number =
+            name.to_str().and_then(|name| name.strip_prefix(DIRECTORY)).and_then(|rest| rest.parse::<u32>().ok());
+        if number.is_some_and(|number| !Path::new(&format!("/proc/{number}")).exists()) {
+            drop(Directory(entry.path()));
+        }
     }
 }
 

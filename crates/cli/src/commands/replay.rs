@@ -122,7 +122,7 @@ fn json_of(args: &ReplayArgs, played: &Replay, counts: &Counts, read: &Read) -> 
         "failed_puts": failed,
         "put_blocks": put,
         "latest_seconds": played.latest.as_secs_f64(),
-        "partial": played.partial.is_some(),
+        "partial": played.partial.is_some() || read.error().is_some(),
         "ended_early": played.partial.map(why),
         "pace": args.pace,
     });
@@ -133,7 +133,9 @@ fn json_of(args: &ReplayArgs, played: &Replay, counts: &Counts, read: &Read) -> 
 const fn why(partial: Partial) -> &'static str {
     match partial {
         Partial::Stopped => "it was stopped: this is about the requests that were answered before",
-        Partial::PoolGone => "the pool took nothing any more: this is about the requests that were answered before",
+        Partial::PoolGone => {
+            "the pool took nothing any more, for 10 s in the end: what was asked in that time found nothing, and counts as such"
+        }
     }
 }
 

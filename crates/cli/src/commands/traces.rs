@@ -40,6 +40,11 @@ pub(super) struct Read {
 }
 
 impl Read {
+    /// Why it was not read to its end.
+    pub(super) fn error(&self) -> Option<&str> {
+        self.error.as_deref()
+    }
+
     /// Of a trace that was read, up to `error` if there was one; says what was wrong with it.
     pub(super) fn new(name: &str, block_tokens: u32, report: Report, error: Option<TraceError>) -> Self {
         let error = error.map(|error| format!("{name}: {error}"));

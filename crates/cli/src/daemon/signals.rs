@@ -35,9 +35,7 @@ impl Signals {
         // A file that may not grow (ulimit -f) is an error for whoever wanted it, not the end of the process.
         flag::register(SIGXFSZ, Arc::default())?;
         let signals = Iterator::new([SIGTERM, SIGINT])?;
-        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-        if !is_ignored(&status, SIGHUP) {
-            flag::register(SIGHUP, Arc::clone(&ending))?;
+        if minds_hangups() {
             signals.handle().add_signal(SIGHUP)?;
         }
         Ok(Self { signals, ending })
@@ -55,15 +53,23 @@ impl Signals {
     }
 }
 
-/// What the first SIGTERM or Ctrl-C sets; the second one ends the process at once.
+/// What the first SIGTERM or Ctrl-C sets, and a SIGHUP; the second of the former ends the process at once.
 pub fn stop_flag() -> io::Result<Arc<AtomicBool>> {
     let stop = Arc::default();
+    if minds_hangups() {
+        flag::register(SIGHUP, Arc::clone(&stop))?;
+    }
     for signal in [SIGTERM, SIGINT] {
         // In this order: the first signal finds the flag unset and sets it.
         flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&stop))?;
         flag::register(signal, Arc::clone(&stop))?;
     }
     Ok(stop)
+}
+
+/// Whether SIGHUP is not ignored.
+fn minds_hangups() -> bool {
+    !is_ignored(&std::fs::read_to_string("/proc/self/status").unwrap_or_default(), SIGHUP)
 }
 
 /// Whether a process with this `/proc/PID/status` ignores `signal`.

@@ -56,6 +56,11 @@ impl Format {
         }
     }
 
+    /// Whether a line says what the lines after it are.
+    pub(crate) fn is_head(self, line: &[u8]) -> bool {
+        self == Self::Tidepool && own::is_head(line)
+    }
+
     /// Whether times are counted from the first request's on.
     pub(crate) fn has_dates(self) -> bool {
         self == Self::Azure

@@ -22,6 +22,9 @@ pub(super) struct WriteArgs {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
+    /// What is written comes once only, and is kept as far as it came.
+    #[arg(skip)]
+    is_live: bool,
 }
 
 /// What to convert.
@@ -131,7 +134,7 @@ pub(super) struct Written {
 impl WriteArgs {
     /// For a command that has arguments of its own.
     pub(super) const fn to(output: PathBuf, force: bool) -> Self {
-        Self { output, force, json: false }
+        Self { output, force, json: false, is_live: true }
     }
 
     /// Writes what `make` makes of a trace.
@@ -154,13 +157,23 @@ impl WriteArgs {
         }
         let mut part = path.clone().into_os_string();
         part.push(".part");
+        let part = PathBuf::from(part);
+        if self.is_live && part.exists() && !self.force {
+            let part = part.display();
+            return Err(Usage(format!("{part} exists, from a recording that was cut off: --force replaces it")).into());
+        }
         let blame = |error: &dyn Error| format!("{}: {error}", path.display());
         let file = File::create(&part).map_err(|error| blame(&error))?;
+        if self.is_live {
+            let kept = |error: &dyn Error| format!("{}; what came before is in {}", blame(error), part.display());
+            let written = write_through(file, block_tokens, requests).map_err(|error| kept(&error))?;
+            return Ok(std::fs::rename(&part, path).map(|()| written).map_err(|error| kept(&error))?);
+        }
         let written =
             progress::waiting("writing", || write_to(file, block_tokens, requests)).map_err(|error| blame(&error));
         let done =
             written.and_then(|written| std::fs::rename(&part, path).map(|()| written).map_err(|error| blame(&error)));
-        // What could not be finished is of no use.
+        // What could not be finished can be made again.
         done.inspect_err(|_| drop(std::fs::remove_file(&part))).map_err(Into::into)
     }
 
@@ -198,4 +211,27 @@ fn write_to(
     }
     writer.finish()?;
     Ok(written)
+}
+
+/// Requests that come once only: each is in the file before the next is waited for, and what cannot be written whole is cut off.
+fn write_through(
+    file: File,
+    block_tokens: u32,
+    requests: impl Iterator<Item = Result<Request, TraceError>>,
+) -> Result<Written, TraceError> {
+    let mut whole = 0;
+    let write = || {
+        let mut writer = Writer::new(&file, block_tokens)?;
+        let mut written = Written { requests: 0, error: None };
+        for request in requests {
+            whole = file.metadata()?.len();
+            writer.write(&request?)?;
+            written.requests += 1;
+        }
+        writer.finish()?;
+        Ok(written)
+    };
+    let written = write();
+    // A cut that fails leaves a line that readers skip and count.
+    written.inspect_err(|_| drop(file.set_len(whole)))
 }

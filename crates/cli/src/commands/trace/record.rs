@@ -2,7 +2,7 @@
 
 use super::make::WriteArgs;
 use super::recording::{Bounds, Recording};
-use crate::commands::client::{ClientArgs, Outcome, Session};
+use crate::commands::client::{ClientArgs, Outcome, PARTIAL, Session};
 use crate::commands::traces::grouped;
 use crate::daemon::Signals;
 use crate::{Status, output};
@@ -69,11 +69,23 @@ pub(super) fn run(args: &RecordArgs) -> Outcome {
     if dropped > 0 {
         output::complain(&format!("{} look-ups are missing: there was no room for them", grouped(dropped)));
     }
+    let gap = recording.gap().as_secs_f64();
+    if gap > 0.0 {
+        output::complain(&format!(
+            "for {gap:.1} s not all catalogs were listened to: look-ups of that time may be missing"
+        ));
+    }
     match args.client.json {
-        true => output::line(&json!({ "requests": requests, "dropped": dropped, "error": written.error }))?,
+        true => output::line(
+            &json!({ "requests": requests, "dropped": dropped, "gap_seconds": gap, "error": written.error }),
+        )?,
         false => output::text(&format!("{} requests\n", grouped(requests)))?,
     };
-    Ok(if written.error.is_some() { Status::FAILURE } else { Status::SUCCESS })
+    Ok(match (written.error, gap > 0.0) {
+        (Some(_), _) => Status::FAILURE,
+        (None, true) => Status(PARTIAL),
+        (None, false) => Status::SUCCESS,
+    })
 }
 
 /// The catalogs that are listened to, once all have answered or have had the time to.

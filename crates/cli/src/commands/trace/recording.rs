@@ -3,7 +3,7 @@
 use crate::output;
 use std::{
     cmp::Reverse,
-    collections::BinaryHeap,
+    collections::{BTreeSet, BinaryHeap},
     hash::{BuildHasher as _, RandomState},
     time::{Duration, Instant},
 };
@@ -46,6 +46,11 @@ pub(super) struct Recording<'a, F> {
     bytes: u64,
     /// When it was over.
     ended: Option<Instant>,
+    /// Catalogs that are not listened to, and since when there are any.
+    lost: BTreeSet<String>,
+    gap_since: Option<Instant>,
+    /// For how long there were some before.
+    gap: Duration,
 }
 
 /// A look-up by its time and, for those of the same time, by when it was heard of.
@@ -78,6 +83,9 @@ impl<'a, F: Fn() -> bool> Recording<'a, F> {
             requests: 0,
             bytes: 0,
             ended: None,
+            lost: BTreeSet::new(),
+            gap_since: None,
+            gap: Duration::ZERO,
         }
     }
 
@@ -101,11 +109,34 @@ impl<'a, F: Fn() -> bool> Recording<'a, F> {
                 self.dropped += dropped;
                 lookups.into_iter().for_each(|lookup| self.keep(lookup));
             }
-            Heard::Listening(catalog) => output::complain(&format!("catalog {catalog}: listening again")),
+            Heard::Listening(catalog) => {
+                output::complain(&format!("catalog {catalog}: listening again"));
+                self.lost.remove(&catalog);
+                self.note_gap(Instant::now());
+            }
             Heard::Lost(catalog, reason) => {
-                output::complain(&format!("catalog {catalog}: {reason}; it is tried again"));
+                // Once for each time that it is lost, not for each try.
+                if self.lost.insert(catalog.clone()) {
+                    output::complain(&format!("catalog {catalog}: {reason}; it is tried again"));
+                    self.gap_since.get_or_insert(Instant::now());
+                }
             }
         }
+    }
+
+    /// Ends a gap if all catalogs are listened to.
+    fn note_gap(&mut self, now: Instant) {
+        if self.lost.is_empty()
+            && let Some(since) = self.gap_since.take()
+        {
+            self.gap += now - since;
+        }
+    }
+
+    /// For how long not all catalogs were listened to: what was looked up meanwhile may be missing.
+    pub(super) fn gap(&self) -> Duration {
+        let open = self.gap_since.map(|since| self.ended.unwrap_or_else(Instant::now).saturating_duration_since(since));
+        self.gap + open.unwrap_or_default()
     }
 
     fn keep(&mut self, HeardLookup { at, ids }: HeardLookup) {
