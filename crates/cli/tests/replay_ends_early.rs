@@ -76,3 +76,24 @@ fn a_demo_that_is_stopped_leaves_nothing_behind() {
     assert_eq!((code(&output), stderr(&output).trim()), (1, "tidepool: stopped"));
     assert!(entries(dir.path()).is_empty());
 }
+
+/// A signal used to end a simulation without a word.
+#[test]
+fn a_simulation_that_is_stopped_says_what_it_found_so_far() {
+    for engines in [&[][..], &["--engines", "4"]] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidepool"));
+        command.args(["sim", "--preset", "codex", "--requests", "1000000000", "--capacity-blocks", "1000", "--json"]);
+        let child = command.args(engines).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        // Once it minds signals it has begun.
+        let status = format!("/proc/{}/status", child.id());
+        let minds = |line: &str| {
+            line.strip_prefix("SigCgt:").is_some_and(|mask| u64::from_str_radix(mask.trim(), 16).unwrap() & 2 != 0)
+        };
+        eventually("it runs", || std::fs::read_to_string(&status).unwrap().lines().any(minds));
+        kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(4), "{}", stderr(&output));
+        assert!(stderr(&output).contains("stopped: what follows is about the"), "{}", stderr(&output));
+        assert_eq!(json(&output)["trace"]["stopped"], true);
+    }
+}

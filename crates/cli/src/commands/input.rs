@@ -5,6 +5,8 @@ use super::presets::{AgentsArgs, Preset};
 use super::traces::{Opened, Read, ReadArgs};
 use crate::progress;
 use clap::Args;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::{error::Error, fs, path::PathBuf};
 use tidepool_sim::cluster::{ClosedLoop, OpenLoop};
 use tidepool_trace::{Millis, Report, Request, SessionId, Source, TraceError};
@@ -46,8 +48,8 @@ impl InputArgs {
         self.path.as_ref().is_none_or(|path| fs::metadata(path).is_ok_and(|data| data.is_file()))
     }
 
-    /// Begins to read, or to generate.
-    pub(super) fn open(&self) -> Result<Input, Box<dyn Error>> {
+    /// Begins to read, or to generate. Once `stop` is set there is no further request.
+    pub(super) fn open(&self, stop: &Arc<AtomicBool>) -> Result<Input, Box<dyn Error>> {
         let most = self.requests.unwrap_or(u64::MAX);
         let (stream, bytes, block_tokens) = match (&self.path, self.preset) {
             (Some(_), None) if self.agents.are_given() => {
@@ -65,7 +67,16 @@ impl InputArgs {
             }
             (None, None) => return Err(Usage("a trace, or --preset".to_owned()).into()),
         };
-        Ok(Input { name: self.name(), stream, block_tokens, bytes, most, taken: 0, error: None })
+        Ok(Input {
+            name: self.name(),
+            stream,
+            block_tokens,
+            bytes,
+            most,
+            taken: 0,
+            error: None,
+            stop: Arc::clone(stop),
+        })
     }
 }
 
@@ -81,6 +92,7 @@ pub(super) struct Input {
     taken: u64,
     /// What ended it early.
     error: Option<TraceError>,
+    stop: Arc<AtomicBool>,
 }
 
 enum Stream {
@@ -92,7 +104,7 @@ impl Iterator for Input {
     type Item = Request;
 
     fn next(&mut self) -> Option<Request> {
-        if self.taken >= self.most {
+        if self.is_over() {
             return None;
         }
         let next = match &mut self.stream {
@@ -105,6 +117,14 @@ impl Iterator for Input {
 }
 
 impl Input {
+    fn is_over(&self) -> bool {
+        self.taken >= self.most || self.is_stopped()
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
     /// Has every request used.
     pub(super) fn each(mut self, mut use_it: impl FnMut(&Request)) -> Result<Read, Box<dyn Error>> {
         let bar = progress::bytes("reading", self.bytes);
@@ -120,7 +140,7 @@ impl Input {
 
     /// What was met. There is nothing to say about a trace without requests.
     pub(super) fn finish(self) -> Result<Read, Box<dyn Error>> {
-        let (some, name) = (self.taken > 0 || self.error.is_some(), self.name.clone());
+        let (some, name) = (self.taken > 0 || self.error.is_some() || self.is_stopped(), self.name.clone());
         let read = self.read();
         if some { Ok(read) } else { Err(format!("{name}: no requests in this trace").into()) }
     }
@@ -137,8 +157,9 @@ impl Input {
 
     /// The agents that can react to answers: those that are generated.
     fn agents(&mut self) -> Option<&mut Sessions> {
+        let is_over = self.is_over();
         match &mut self.stream {
-            Stream::Made(requests) if self.taken < self.most => Some(requests.sessions()),
+            Stream::Made(requests) if !is_over => Some(requests.sessions()),
             _ => None,
         }
     }
@@ -149,7 +170,8 @@ impl Input {
             Stream::Trace(trace) => Report { requests: self.taken, ..trace.report().clone() },
             Stream::Made(_) => Report { requests: self.taken, ..Report::default() },
         };
-        Read::new(&self.name, self.block_tokens, report, self.error)
+        let is_stopped = self.is_stopped();
+        Read::new(&self.name, self.block_tokens, report, self.error).until_stopped(is_stopped)
     }
 }
 

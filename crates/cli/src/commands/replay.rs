@@ -13,6 +13,7 @@ use crate::{Status, output, progress};
 use clap::Args;
 use serde_json::{Value, json};
 use std::error::Error;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tidepool_client::ClientConfig;
 use tidepool_replay::{InvalidSettings, Partial, Progress, Replay, Settings};
@@ -48,7 +49,7 @@ pub struct ReplayArgs {
 
 /// Runs the command.
 pub(super) fn run(args: &ReplayArgs) -> Outcome {
-    let mut input = args.input.open()?;
+    let mut input = args.input.open(&Arc::default())?;
     let settings = settings(args, input.block_tokens)?;
     let (progress, closed) = (Progress::until(stop_flag()?), args.of_engines.closed_loop);
     let played = progress::waiting("replaying", || tidepool_replay::run(&settings, input.source(closed), &progress));

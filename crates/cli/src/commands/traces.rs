@@ -1,5 +1,6 @@
 //! Reading traces, for the commands that do: how they are named on the command line, and what is said about bad ones.
 
+use super::client::PARTIAL;
 use crate::{Status, output};
 use clap::Args;
 use serde_json::{Value, json};
@@ -37,9 +38,20 @@ pub(super) struct Read {
     report: Report,
     /// What ended it early.
     error: Option<String>,
+    /// Whether a signal did.
+    is_stopped: bool,
 }
 
 impl Read {
+    /// Of a trace that was read until a signal came, if one did.
+    pub(super) fn until_stopped(mut self, is_stopped: bool) -> Self {
+        self.is_stopped = is_stopped;
+        if is_stopped {
+            output::complain(&format!("stopped: what follows is about the {} requests before", self.report.requests));
+        }
+        self
+    }
+
     /// Why it was not read to its end.
     pub(super) fn error(&self) -> Option<&str> {
         self.error.as_deref()
@@ -48,7 +60,7 @@ impl Read {
     /// Of a trace that was read, up to `error` if there was one; says what was wrong with it.
     pub(super) fn new(name: &str, block_tokens: u32, report: Report, error: Option<TraceError>) -> Self {
         let error = error.map(|error| format!("{name}: {error}"));
-        let read = Self { block_tokens, report, error };
+        let read = Self { block_tokens, report, error, is_stopped: false };
         read.complain(name);
         read
     }
@@ -67,9 +79,13 @@ impl Read {
         }
     }
 
-    /// Failure if the trace ended early.
+    /// Failure if the trace ended early, and less than that if it was told to.
     pub(super) fn status(&self) -> Status {
-        if self.error.is_some() { Status::FAILURE } else { Status::SUCCESS }
+        match (&self.error, self.is_stopped) {
+            (Some(_), _) => Status::FAILURE,
+            (None, true) => Status(PARTIAL),
+            (None, false) => Status::SUCCESS,
+        }
     }
 
     /// For the JSON object of a command: what the trace was, and what was wrong with it.
@@ -81,6 +97,7 @@ impl Read {
             "first_malformed": self.report.first_malformed.as_ref().map(ToString::to_string),
             "times_backwards": self.report.backwards,
             "error": self.error,
+            "stopped": self.is_stopped,
         })
     }
 }

@@ -6,6 +6,7 @@ use super::client::Outcome;
 use super::html::HtmlArgs;
 use super::input::InputArgs;
 use super::traces::{Read, SizeArgs, bar, positive, rounded};
+use crate::daemon::stop_flag;
 use crate::output;
 use clap::Args;
 use serde_json::{Value, json};
@@ -60,7 +61,7 @@ struct Plan {
 
 /// Runs the command.
 pub(super) fn run(args: &PlanArgs) -> Outcome {
-    let input = args.input.open()?;
+    let input = args.input.open(&stop_flag()?)?;
     let mut builder = CurveBuilder::new(MOST_TRACKED, Prefill::default(), input.block_tokens);
     let (mut requests, mut blocks, mut end) = (0, 0, 0);
     let read = input.each(|request| {

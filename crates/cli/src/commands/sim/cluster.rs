@@ -6,6 +6,7 @@ use crate::commands::client::Outcome;
 use crate::commands::engines::above_zero;
 use crate::commands::reports;
 use crate::commands::traces::positive;
+use crate::daemon::stop_flag;
 use crate::page::Page;
 use crate::{output, progress};
 use clap::Args;
@@ -49,7 +50,7 @@ pub(super) fn run(args: &SimArgs, engines: u32) -> Outcome {
     let Order::Plain(policy) = args.policy else {
         return Err(Usage(format!("--policy {}: nobody in a cluster knows the future", args.policy)).into());
     };
-    let mut input = args.input.open()?;
+    let mut input = args.input.open(&stop_flag()?)?;
     let cluster = describe(args, engines, policy, input.block_tokens)?;
     let closed = args.of_engines.closed_loop;
     let report = progress::waiting("simulating", || cluster::run(&cluster, &mut input.source(closed)));

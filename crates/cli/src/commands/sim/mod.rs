@@ -9,10 +9,13 @@ use super::html::{HtmlArgs, rows};
 use super::input::InputArgs;
 use super::reports;
 use super::traces::{Read, SizeArgs, grouped, positive, rounded};
+use crate::daemon::stop_flag;
 use crate::output;
 use crate::page::Page;
 use clap::Args;
 use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::{error::Error, fmt, str::FromStr};
 use tidepool_policy::admission::Rule;
 use tidepool_policy::eviction::{Eviction, Policy};
@@ -93,8 +96,9 @@ pub(super) fn run(args: &SimArgs) -> Outcome {
     if let Some(engines) = args.engines {
         return cluster::run(args, engines);
     }
-    let order = order(args)?;
-    let input = args.input.open()?;
+    let stop = stop_flag()?;
+    let order = order(args, &stop)?;
+    let input = args.input.open(&stop)?;
     let block_tokens = input.block_tokens;
     let capacity = capacity(args, block_tokens, 1)?;
     let mut pool = Pool::new(capacity, order).admitting(args.admission.build(capacity.0));
@@ -116,7 +120,7 @@ pub(super) fn run(args: &SimArgs) -> Outcome {
     Ok(read.status())
 }
 
-fn order(args: &SimArgs) -> Result<Box<dyn Eviction>, Box<dyn Error>> {
+fn order(args: &SimArgs, stop: &Arc<AtomicBool>) -> Result<Box<dyn Eviction>, Box<dyn Error>> {
     let ties = match args.policy {
         Order::Plain(policy) => return Ok(policy.build()),
         Order::Clairvoyant(ties) => ties,
@@ -127,7 +131,7 @@ fn order(args: &SimArgs) -> Result<Box<dyn Eviction>, Box<dyn Error>> {
     }
     let mut future = Future::default();
     // What ends the trace early is told when it is read again.
-    args.input.open()?.for_each(|request| future.learn(&request));
+    args.input.open(stop)?.for_each(|request| future.learn(&request));
     Ok(Box::new(Clairvoyant::new(future, ties)))
 }
 

@@ -4,6 +4,7 @@ use crate::commands::client::Outcome;
 use crate::commands::html::{HtmlArgs, rows, spread};
 use crate::commands::input::InputArgs;
 use crate::commands::traces::{Read, bar, grouped};
+use crate::daemon::stop_flag;
 use crate::output;
 use crate::page::{Line, Page, Plot};
 use clap::Args;
@@ -27,7 +28,7 @@ pub struct StatArgs {
 
 /// Runs the command.
 pub(super) fn run(args: &StatArgs) -> Outcome {
-    let input = args.input.open()?;
+    let input = args.input.open(&stop_flag()?)?;
     let mut builder = StatBuilder::new(MOST_TRACKED, input.block_tokens);
     let read = input.each(|request| builder.add(request))?;
     let (stat, curve) = builder.finish();
