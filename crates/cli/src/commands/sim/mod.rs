@@ -169,8 +169,9 @@ fn text(args: &SimArgs, read: &Read, Blocks(capacity): Blocks, tally: &Tally, ev
         Blocks::UNLIMITED => "no limit".to_owned(),
         _ => format!("{} blocks ({})", grouped(capacity), rounded(bytes)),
     };
+    let admission = if args.admission == Rule::All { String::new() } else { format!(", {}", args.admission) };
     format!(
-        "hit rate   {:.2} %\nhits       {} of {} blocks\ncache      {size}, {}\nevicted    {} blocks\n",
+        "hit rate   {:.2} %\nhits       {} of {} blocks\ncache      {size}, {}{admission}\nevicted    {} blocks\n",
         100.0 * tally.hit_rate(),
         grouped(tally.hit_blocks),
         grouped(tally.blocks),
