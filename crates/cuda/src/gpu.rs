@@ -82,7 +82,6 @@ impl Gpu {
                 }
                 rest = later;
             }
-            self.shared.driver.record(lane.event, lane.stream)?;
         }
         Ok(Box::new(flight))
     }
@@ -109,7 +108,7 @@ struct Airborne {
 impl Airborne {
     fn finish(&mut self) -> Result<(), DoorError> {
         let Some(lane) = self.lane.take() else { return Ok(()) };
-        // Behind whatever was begun, also if the flight was not begun as a whole.
+        // Behind whatever was begun, all of the flight or not: a lane has nothing else.
         let recorded = self.shared.driver.record(lane.event, lane.stream);
         let landed = recorded.and_then(|()| wait_for(&*self.shared.driver, lane.event));
         let mut idle = self.shared.idle.lock();

@@ -50,10 +50,11 @@ impl DeviceMover {
     /// The memory through which blocks go one way.
     fn staging(&self, way: Way) -> Result<MappedMutexGuard<'_, Staging>, DoorError> {
         let mut guard = self.staging[way as usize].lock();
-        if guard.is_none() {
-            *guard = Some(Staging::new(&*self.door, self.layout.longest_block())?);
-        }
-        Ok(MutexGuard::map(guard, |staging| staging.as_mut().expect("made above")))
+        let made = match guard.take() {
+            Some(made) => made,
+            None => Staging::new(&*self.door, self.layout.longest_block())?,
+        };
+        Ok(MutexGuard::map(guard, |staging| staging.insert(made)))
     }
 
     /// Cuts blocks into runs that fit into a half of `room` bytes.

@@ -3,7 +3,7 @@
 use super::{fused, stream};
 use crate::regions::{Cursor, for_each_pair};
 use tidepool_types::{CHUNK_LEN, chunk_count};
-use tidepool_wire::checksum::BlockChecksum;
+use tidepool_wire::checksum::{BlockChecksum, Running};
 
 /// Bytes that are summed and then copied where both cannot be done in one loop: the sum pulls them into the first two cache
 /// levels, where the copy finds them.
@@ -44,17 +44,13 @@ pub(super) unsafe fn copy_chunks(
     first_chunk: u64,
     out: &mut [u32],
 ) {
-    let mut left = len;
-    for (number, out) in (first_chunk..).zip(out) {
-        let mut running = checksum.start_chunk(number);
-        let mut in_chunk = left.min(CHUNK_LEN) as usize;
-        left -= in_chunk as u64;
+    each_chunk(len, checksum, first_chunk, out, |mut in_chunk, running| {
         while in_chunk > 0 {
             let step = in_chunk.min(STEP);
             for_each_pair(to, from, step, |to, from, len| {
                 // SAFETY: the caller promised a stable, readable source and an unshared destination apart from it.
                 unsafe {
-                    let done = fused::copy(to, from, len, &mut running);
+                    let done = fused::copy(to, from, len, running);
                     let (to, from, len) = (to.add(done), from.add(done), len - done);
                     running.update(std::slice::from_raw_parts(from, len));
                     stream::copy(to, from, len);
@@ -62,6 +58,23 @@ pub(super) unsafe fn copy_chunks(
             });
             in_chunk -= step;
         }
+    });
+}
+
+/// Has `feed` give each chunk's bytes to its checksum, and puts the results into `out`.
+fn each_chunk(
+    len: u64,
+    checksum: &BlockChecksum,
+    first_chunk: u64,
+    out: &mut [u32],
+    mut feed: impl FnMut(usize, &mut Running),
+) {
+    let mut left = len;
+    for (number, out) in (first_chunk..).zip(out) {
+        let mut running = checksum.start_chunk(number);
+        let in_chunk = left.min(CHUNK_LEN);
+        left -= in_chunk;
+        feed(in_chunk as usize, &mut running);
         *out = running.finish();
     }
 }
@@ -77,11 +90,7 @@ pub(super) unsafe fn sum_chunks(
     first_chunk: u64,
     out: &mut [u32],
 ) {
-    let mut left = len;
-    for (number, out) in (first_chunk..).zip(out) {
-        let mut running = checksum.start_chunk(number);
-        let mut in_chunk = left.min(CHUNK_LEN) as usize;
-        left -= in_chunk as u64;
+    each_chunk(len, checksum, first_chunk, out, |mut in_chunk, running| {
         while in_chunk > 0 {
             let piece = from.take(in_chunk);
             assert!(piece.len > 0, "a chunk is longer than its memory");
@@ -89,6 +98,5 @@ pub(super) unsafe fn sum_chunks(
             running.update(unsafe { std::slice::from_raw_parts(piece.start, piece.len) });
             in_chunk -= piece.len;
         }
-        *out = running.finish();
-    }
+    });
 }
