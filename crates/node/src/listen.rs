@@ -13,7 +13,7 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use tidepool_transfer::conn::{Connection, TcpOptions};
+use tidepool_transfer::conn::{Connection, TcpOptions, do_not_pace_on_one_host};
 use tidepool_types::Deadline;
 use tidepool_wire::message::Reason;
 
@@ -83,6 +83,7 @@ pub(crate) fn accept_tcp(shared: &Arc<Shared>, listener: &TcpListener) {
         let (stream, _) = listener.accept()?;
         // They fail for a socket that is dead already: its session finds out.
         let _ = TcpOptions::default().apply(&stream);
+        do_not_pace_on_one_host(&stream);
         Ok(stream.into())
     });
 }

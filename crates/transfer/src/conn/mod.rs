@@ -14,7 +14,7 @@ mod halves;
 mod resolve;
 mod socket;
 
-pub use connect::TcpOptions;
+pub use connect::{TcpOptions, do_not_pace_on_one_host};
 pub use halves::{FrameReceiver, FrameSender, Incoming};
 pub use resolve::resolve;
 pub use socket::{MAX_FDS, Socket};

@@ -14,6 +14,7 @@ use std::{
     net::{SocketAddr, TcpListener, TcpStream},
     sync::Arc,
 };
+use tidepool_transfer::conn::do_not_pace_on_one_host;
 use tidepool_types::ByteSize;
 
 /// Bytes of the memory that share one content; also the unit of verification at the other end.
@@ -62,6 +63,8 @@ fn accept(listener: &TcpListener, memory: &Arc<SharedMemory>) {
 
 fn send_passes(mut stream: TcpStream, memory: &[u8]) -> io::Result<()> {
     stream.set_nodelay(true)?;
+    // As the pool does, so that the ratio shows what the pool adds to a socket.
+    do_not_pace_on_one_host(&stream);
     loop {
         let mut request = [0; 24];
         stream.read_exact(&mut request)?;
