@@ -286,6 +286,7 @@ class Failures(WithPool):
             "load_threads": counts,
             "save_threads": counts,
             "replicas": counts,
+            "replica_rate": (-1, "2", 1.5, None, True, 1 << 30),
             "load_failure_policy": ("maybe", None, []),
             "weights_check": (None, 1),
             "weights_id": (5, None),

@@ -253,7 +253,7 @@ fn another_process() {
     // Ends with whoever started it, if not before.
     let until_alone = || std::io::stdin().lines().count();
     if role == "node" {
-        let _node = start_node(&config);
+        let _node = start_node("n0", &config);
         println!("{READY}");
         until_alone();
         return;

@@ -1,11 +1,11 @@
 //! Saves and loads of a GPU's blocks, with a real node and a pretended driver.
 
-use crate::gpu::{BLOCK, BLOCKS, Engine, PIECES, Pool, done, job, key};
+use crate::gpu::{BLOCK, BLOCKS, Engine, PIECES, Pool, done, job, key, start_node};
 use crate::reports::{eventually, wait};
 use tidepool_client::door::{Door as _, Span, Way};
-use tidepool_client::{Client, ClientConfig, Verify};
+use tidepool_client::{Client, ClientConfig, PutOptions, Verify};
 use tidepool_cuda::Driver as _;
-use tidepool_engine::Direction;
+use tidepool_engine::{Direction, TransferConfig};
 
 /// Of blocks with three such pieces, 32 MiB of staging memory take ten.
 const LARGE: usize = 1 << 20;
@@ -43,6 +43,16 @@ fn what_one_gpu_saves_another_loads_bit_for_bit_and_straight_from_shared_memory(
     // Checksums were made from the slab: a reader that verifies agrees with them.
     let verifying = Client::connect(ClientConfig { verify: Verify::Always, ..pool.config() }).expect("a client");
     assert_eq!(verifying.get(key(10)).expect("no error"), Some(written.block(3)));
+}
+
+#[test]
+fn the_time_that_checksums_take_is_counted() {
+    let pool = Pool::new();
+    let engine = Engine::with([LARGE; 3], |at| at as u8);
+    let saver = engine.transfers(&pool.client());
+    assert_eq!(done(&saver, Direction::Save, job(1, &names(), &blocks())), []);
+    let stats = saver.stats();
+    assert!((1..=stats.save_micros).contains(&stats.checksum_micros), "{stats:?}");
 }
 
 #[test]
@@ -97,6 +107,36 @@ fn a_remote_save_sends_what_has_come_while_the_gpu_has_the_rest() {
     engine.driver.go_on();
     assert_eq!(wait(&saver).failed, []);
     assert_eq!(pool.stored(15).expect("stored"), engine.block(15));
+}
+
+#[test]
+fn what_came_from_another_host_is_copied_to_this_one_on_demand() {
+    let mut pool = Pool::without_node();
+    let elsewhere = tempfile::tempdir_in("/dev/shm").expect("a directory in shared memory");
+    let far = start_node("far", &ClientConfig { dir: elsewhere.path().to_owned(), ..pool.config() });
+    let engine = Engine::new(|at| at as u8);
+    let stored = [engine.block(1), engine.block(2)];
+    let writer = Client::connect(ClientConfig { dir: elsewhere.path().to_owned(), ..pool.config() }).expect("a client");
+    for (name, bytes) in (1..).zip(&stored) {
+        writer.put(key(name), bytes, &PutOptions::default()).expect("space");
+    }
+    // Nobody without its socket takes a node for one of this host.
+    std::fs::remove_file(far.socket_path()).expect("its socket");
+    pool.node = Some(start_node("here", &pool.config()));
+    let load = |config| {
+        let client = pool.client();
+        let loader = engine.transfers_with(&client, config);
+        assert_eq!(done(&loader, Direction::Load, job(1, &[1, 2], &[4, 5])), []);
+        assert_eq!([engine.block(4), engine.block(5)], stored);
+        (client, loader)
+    };
+    let (client, loader) = load(TransferConfig::default());
+    assert_eq!((client.stats().hits_tcp, loader.stats().blocks_replicated), (2, 0));
+    let (client, loader) = load(TransferConfig { replica_rate: 1 << 20, ..TransferConfig::default() });
+    assert_eq!(client.stats().hits_tcp, 2, "unasked, blocks were copied here");
+    eventually("the node here has both", || loader.stats().blocks_replicated == 2);
+    let (client, _loader) = load(TransferConfig { replica_rate: 1 << 20, ..TransferConfig::default() });
+    assert_eq!((client.stats().hits_tcp, client.stats().hits_shm), (0, 2));
 }
 
 #[test]

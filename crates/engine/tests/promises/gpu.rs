@@ -31,7 +31,7 @@ pub(crate) struct Pool {
 impl Pool {
     pub(crate) fn new() -> Self {
         let mut pool = Self::without_node();
-        pool.node = Some(start_node(&pool.config()));
+        pool.node = Some(start_node("n0", &pool.config()));
         pool
     }
 
@@ -71,9 +71,9 @@ impl Pool {
 }
 
 /// A node for the clients of `config`.
-pub(crate) fn start_node(config: &ClientConfig) -> Node {
+pub(crate) fn start_node(name: &str, config: &ClientConfig) -> Node {
     let (dir, catalogs) = (config.dir.clone(), config.catalogs.clone());
-    let config = NodeConfig { dir, catalogs, capacity: ByteSize(128 << 20), ..NodeConfig::small("n0") };
+    let config = NodeConfig { dir, catalogs, capacity: ByteSize(128 << 20), ..NodeConfig::small(name) };
     Node::start(config).expect("a small node")
 }
 
@@ -137,9 +137,13 @@ impl Engine {
     }
 
     pub(crate) fn transfers(&self, client: &Client) -> Transfers {
+        self.transfers_with(client, TransferConfig::default())
+    }
+
+    pub(crate) fn transfers_with(&self, client: &Client, config: TransferConfig) -> Transfers {
         // SAFETY: the pretended GPU keeps its memory, and blocks are only looked at when their jobs are over.
         let mover = unsafe { DeviceMover::new(self.layout(), self.gpu.clone()) }.expect("the GPU's memory");
-        Transfers::start(client, Box::new(mover), TransferConfig::default()).expect("threads")
+        Transfers::start(client, Box::new(mover), config).expect("threads")
     }
 }
 

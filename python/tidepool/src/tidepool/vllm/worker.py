@@ -71,6 +71,7 @@ class WorkerSide:
             load_deadline=settings.load_deadline,
             save_deadline=settings.save_deadline,
             replicas=settings.replicas,
+            replica_rate=settings.replica_rate << 20,
             device=places.device,
         )
         # Where nobody shuts the engine down: its memory must not go before the threads that move it.
