@@ -15,6 +15,7 @@ import numpy
 from vllm import SamplingParams
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.v1.engine.async_llm import AsyncLLM
+from vllm.v1.metrics.reader import get_metrics_snapshot
 
 
 def tokens_of(prompt: list[list[int]], vocabulary: int) -> list[int]:
@@ -44,6 +45,12 @@ class Engine:
             "cached": last.num_cached_tokens,
             "tokens": list(last.outputs[0].token_ids),
         }
+
+    async def numbers(self) -> dict[str, float]:
+        """What the connector has counted."""
+        named = "vllm:tidepool_"
+        counted = (metric for metric in get_metrics_snapshot() if metric.name.startswith(named))
+        return {metric.name.removeprefix(named): metric.value for metric in counted if hasattr(metric, "value")}
 
     async def forget(self) -> bool:
         """Empties the engine's own prefix cache, once nothing holds its blocks any more."""

@@ -119,6 +119,12 @@ class Engine:
     def ask(self, prompt: list[list[int]], tokens: int = 1) -> Any:
         return self.order("generate", name=f"r{self._last}", prompt=prompt, tokens=tokens).result(ANSWER)
 
+    def numbers(self) -> dict[str, float]:
+        """What the connector has counted, as of a step that begins now."""
+        self.ask([[1, 16]])
+        counted: dict[str, float] = self.order("numbers").result(ANSWER)
+        return counted
+
     def forget(self) -> None:
         self.order("forget").result(ANSWER)
 

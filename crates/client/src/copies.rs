@@ -1,14 +1,15 @@
 //! A block's copies: where they are, and having more of them or having them elsewhere.
 
-use crate::catalogs::Lookup;
+use crate::catalogs::{Lookup, Node};
 use crate::client::Client;
 use crate::error::NodeError;
 use crate::fan_out::{fan_out, for_catalogs};
 use crate::members::ask;
 use crate::peers::{NodeKey, Peer};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use tidepool_types::{BlockId, ClientId, CopyName, Deadline, InvalidInput, NodeName, Tier};
+use tidepool_types::{BlockId, ClientId, CopyName, Deadline, Epoch, InvalidInput, NodeName, Tier};
 use tidepool_wire::message::{Pull, PullOutcome, Reply, Request};
 
 /// One copy of a block, as its owner describes it.
@@ -83,6 +84,35 @@ impl Client {
         self.transfer(key.as_ref(), node, None, false)
     }
 
+    /// Has a node of this host copy blocks that only other hosts hold, as far as the catalogs know, so that whoever reads them
+    /// next on this host finds them in memory. Room is made for them as for any put. Returns how many were copied.
+    pub fn copy_here<K: AsRef<[u8]>>(&self, keys: &[K]) -> usize {
+        let (core, deadline) = (self.core(), self.deadline());
+        let table = core.peers.table();
+        let memories = || table.locals.iter().filter_map(|peer| peer.memory());
+        let is_here = |id: &BlockId| memories().any(|memory| memory.mapping.find(id).is_some());
+        let Some(target) = table.locals.iter().find(|peer| peer.memory().is_some() && !peer.is_down()) else {
+            return 0;
+        };
+        let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
+        let ids = keys.iter().zip(core.id_of_each(&keys)).filter_map(|(key, id)| Some((*key, id.ok()?)));
+        let (keys, ids): (Vec<&[u8]>, Vec<BlockId>) = ids.filter(|(_, id)| !is_here(id)).unzip();
+        let mut located = core.catalogs.lookup(&ids, for_catalogs(deadline)).located;
+        located.spread(&ids, core.id);
+        let mut sources: BTreeMap<u16, Vec<Vec<u8>>> = BTreeMap::new();
+        for (index, key) in keys.iter().enumerate() {
+            if let Some(holder) = located.holders(index).first() {
+                sources.entry(holder.node).or_default().push(key.to_vec());
+            }
+        }
+        let copied = sources.into_iter().map(|(source, keys)| {
+            let Node { data_address, epoch, .. } = &located.nodes()[usize::from(source)];
+            let outcomes = pull(target, (data_address.clone(), *epoch), false, keys, deadline).unwrap_or_default();
+            outcomes.iter().filter(|outcome| **outcome == PullOutcome::Copied).count()
+        });
+        copied.sum()
+    }
+
     /// Has `node` copy a block, after which the copy that it came from is removed: `source`'s, or any. It goes where there is
     /// room for it: nothing is evicted for a move.
     pub fn move_to(&self, key: impl AsRef<[u8]>, source: Option<&NodeName>, node: &NodeName) -> Result<(), NodeError> {
@@ -127,7 +157,7 @@ impl Client {
         }
         let mut failure = NodeError::NotFound;
         for source in sources {
-            match self.pull(key, source, &target, remove_source, deadline) {
+            match self.pull_one(key, source, &target, remove_source, deadline) {
                 Ok(()) => return Ok(()),
                 Err(error) => failure = error,
             }
@@ -135,7 +165,7 @@ impl Client {
         Err(failure)
     }
 
-    fn pull(
+    fn pull_one(
         &self,
         key: &[u8],
         source: &Peer,
@@ -143,17 +173,8 @@ impl Client {
         remove_source: bool,
         deadline: Deadline,
     ) -> Result<(), NodeError> {
-        let request = Request::Pull(Pull {
-            wait_millis: deadline.remaining_millis() / 10 * 9,
-            source: self.address_of(&source.key, deadline)?,
-            epoch: source.key.epoch,
-            remove_source,
-            keys: vec![key.to_vec()],
-        });
-        let Reply::Pulled(outcomes) = ask(target, &request, deadline)? else {
-            return Err(NodeError::Unreachable(target.key.name.clone()));
-        };
-        match outcomes.first() {
+        let from = (self.address_of(&source.key, deadline)?, source.key.epoch);
+        match pull(target, from, remove_source, vec![key.to_vec()], deadline)?.first() {
             Some(PullOutcome::Copied | PullOutcome::Held) => Ok(()),
             Some(PullOutcome::Missing) | None => Err(NodeError::NotFound),
             Some(PullOutcome::NoSpace) => Err(NodeError::NoSpace(target.key.name.clone())),
@@ -210,5 +231,20 @@ impl Client {
             |(_, answer)| matches!(answer, Ok(Reply::Found(found)) if found.first().is_some_and(Option::is_some)),
         );
         confirmed.map(|((peer, _), _)| peer).collect()
+    }
+}
+
+/// Has `target` copy blocks from the node at an address, in that incarnation.
+fn pull(
+    target: &Peer,
+    (source, epoch): (String, Epoch),
+    remove_source: bool,
+    keys: Vec<Vec<u8>>,
+    deadline: Deadline,
+) -> Result<Vec<PullOutcome>, NodeError> {
+    let wait_millis = deadline.remaining_millis() / 10 * 9;
+    match ask(target, &Request::Pull(Pull { wait_millis, source, epoch, remove_source, keys }), deadline)? {
+        Reply::Pulled(outcomes) => Ok(outcomes),
+        _ => Err(NodeError::Unreachable(target.key.name.clone())),
     }
 }

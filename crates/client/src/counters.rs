@@ -71,6 +71,8 @@ counters! {
     bytes_written_shm,
     /// Bytes written through sockets.
     bytes_written_socket,
+    /// Time spent on checksums of blocks that a device wrote into a node's memory.
+    device_checksum_micros,
     /// Puts of blocks that were held already: nothing moved.
     puts_held,
     /// Puts of blocks that a full node declined: nothing moved.

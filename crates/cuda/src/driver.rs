@@ -1,4 +1,5 @@
-//! What is asked of a GPU's driver. All of it returns at once, but for [`Driver::register`] and [`Driver::allocate`].
+//! What is asked of a GPU's driver. All of it returns at once, but for [`Driver::register`], [`Driver::allocate`] and
+//! [`Driver::drain`].
 
 use std::fmt;
 use tidepool_transfer::door::{DoorError, Span, Way};
@@ -40,13 +41,15 @@ pub trait Driver: Send + Sync + fmt::Debug + 'static {
     fn stream(&self) -> Result<Stream, DoorError>;
     /// Ends it.
     fn end_stream(&self, stream: Stream);
+    /// Waits until a stream has done all that it was given; an error if it has failed, and then does no more.
+    fn drain(&self, stream: Stream) -> Result<(), DoorError>;
     /// An event.
     fn event(&self) -> Result<Event, DoorError>;
     /// Ends it.
     fn end_event(&self, event: Event);
     /// Puts an event behind what a stream has been given so far.
     fn record(&self, event: Event, stream: Stream) -> Result<(), DoorError>;
-    /// Whether everything before an event is done; an error if it failed, after which nothing of it goes on.
+    /// Whether everything before an event is done; an error if it failed, or nobody can tell.
     fn is_done(&self, event: Event) -> Result<bool, DoorError>;
 
     /// Has the copy engines copy pieces.

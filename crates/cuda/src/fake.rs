@@ -1,16 +1,31 @@
 //! A driver without a GPU, for tests: its memory is this process's, its copies happen when they are asked after, and it fails
-//! when it is told to.
+//! or waits when it is told to. It keeps books of what it has given out.
 #![expect(unsafe_code, reason = "what is copied are addresses")]
 
 use crate::driver::{Driver, Event, Place, Stream};
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use tidepool_transfer::door::{DoorError, Span, Way};
 
 /// A driver that does as told.
 #[derive(Debug, Default)]
 pub struct Fake {
     state: Mutex<State>,
+}
+
+/// What a driver has given out and was not given back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Books {
+    /// Ranges of pinned memory.
+    pub pinned: usize,
+    /// Pieces of the GPU's memory.
+    pub memory: usize,
+    /// Streams.
+    pub streams: usize,
+    /// Events.
+    pub events: usize,
+    /// Streams that were ended before their work was: it would have gone on in memory that is somebody else's by then.
+    pub torn: usize,
 }
 
 #[derive(Debug, Default)]
@@ -21,15 +36,30 @@ struct State {
     /// Pinned memory, by address.
     pinned: BTreeMap<usize, usize>,
     streams: HashMap<Stream, Vec<Work>>,
-    /// The work in front of each event.
-    events: HashMap<Event, (Stream, usize)>,
+    events: HashSet<Event>,
+    /// The work in front of each event that was recorded.
+    recorded: HashMap<Event, (Stream, usize)>,
+    torn: usize,
     /// Questions after events that are still to be answered with "not yet", each.
     delay: u32,
     asked: HashMap<Event, u32>,
-    /// Calls from now on that succeed; `None` for all of them.
-    budget: Option<u32>,
-    refuses_pins: bool,
+    failing: Failing,
+    has_failed: bool,
+    /// The longest memory that is pinned; `None` for any.
+    longest_pin: Option<usize>,
     copied: u64,
+    /// Bytes copied at which nothing more is; `None` for never.
+    held_at: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+enum Failing {
+    #[default]
+    Never,
+    /// All calls after so many.
+    After(u32),
+    /// One call after so many.
+    Once(u32),
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -44,31 +74,57 @@ impl Fake {
         self.state.lock().delay = questions;
     }
 
-    /// Fails every copy after the next `calls`, as a driver does whose GPU is lost.
+    /// Does nothing more, once it has copied this many bytes from now on, until it is told to go on.
+    pub fn hold_after(&self, bytes: u64) {
+        let mut state = self.state.lock();
+        state.held_at = Some(state.copied + bytes);
+    }
+
+    /// Goes on.
+    pub fn go_on(&self) {
+        self.state.lock().held_at = None;
+    }
+
+    /// Fails every call after the next `calls`, as a driver does whose GPU is lost.
     pub fn fail_after(&self, calls: u32) {
-        self.state.lock().budget = Some(calls);
+        self.state.lock().failing = Failing::After(calls);
     }
 
-    /// Works again.
-    pub fn recover(&self) {
-        self.state.lock().budget = None;
+    /// Fails one call, after the next `calls`.
+    pub fn fail_once_after(&self, calls: u32) {
+        self.state.lock().failing = Failing::Once(calls);
     }
 
-    /// Refuses to pin memory.
-    pub fn refuse_pins(&self) {
-        self.state.lock().refuses_pins = true;
+    /// Works again; whether anything had failed.
+    pub fn recover(&self) -> bool {
+        let mut state = self.state.lock();
+        state.failing = Failing::Never;
+        std::mem::take(&mut state.has_failed)
     }
 
-    /// Ranges that are pinned.
+    /// Refuses to pin more than this many bytes at once.
+    pub fn refuse_pins_over(&self, bytes: usize) {
+        self.state.lock().longest_pin = Some(bytes);
+    }
+
+    /// What it has given out.
     #[must_use]
-    pub fn pinned(&self) -> usize {
-        self.state.lock().pinned.len()
+    pub fn books(&self) -> Books {
+        let state = self.state.lock();
+        let (pinned, memory) = (state.pinned.len(), state.memory.len());
+        Books { pinned, memory, streams: state.streams.len(), events: state.events.len(), torn: state.torn }
     }
 
     /// Bytes that were copied so far.
     #[must_use]
     pub fn copied(&self) -> u64 {
         self.state.lock().copied
+    }
+
+    /// Whether there is work that is not done.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        self.state.lock().streams.values().any(|work| !work.is_empty())
     }
 }
 
@@ -78,15 +134,31 @@ impl State {
         self.last
     }
 
+    /// Every call that can fail comes through here first.
     fn charge(&mut self, call: &'static str) -> Result<(), DoorError> {
-        match &mut self.budget {
-            Some(0) => Err(failed(call)),
-            Some(left) => {
+        match &mut self.failing {
+            Failing::Never => Ok(()),
+            Failing::After(0) => Err(self.lost(call, "CUDA_ERROR_LAUNCH_FAILED (719)")),
+            Failing::Once(0) => {
+                (self.failing, self.has_failed) = (Failing::Never, true);
+                Err(failed(call, "CUDA_ERROR_OUT_OF_MEMORY (2)"))
+            }
+            Failing::After(left) | Failing::Once(left) => {
                 *left -= 1;
                 Ok(())
             }
-            None => Ok(()),
         }
+    }
+
+    /// The GPU is lost, and with it what it was doing.
+    fn lost(&mut self, call: &'static str, reason: &str) -> DoorError {
+        (self.failing, self.has_failed) = (Failing::After(0), true);
+        self.streams.values_mut().for_each(Vec::clear);
+        failed(call, reason)
+    }
+
+    fn is_held(&self) -> bool {
+        self.held_at.is_some_and(|at| self.copied >= at)
     }
 
     fn is_pinned(&self, address: u64, len: usize) -> bool {
@@ -99,49 +171,56 @@ impl State {
         before.is_some_and(|(start, bytes)| address + len as u64 <= start + bytes.len() as u64)
     }
 
+    fn knows(&self, address: u64, len: usize) -> bool {
+        self.owns(address, len) || self.is_pinned(address, len)
+    }
+
     /// Does what is in front of an event.
-    fn run(&mut self, stream: Stream, count: usize) {
+    fn run(&mut self, stream: Stream, count: usize) -> Result<(), DoorError> {
         let work: Vec<Work> =
             self.streams.get_mut(&stream).map_or_else(Vec::new, |work| work.drain(..count.min(work.len())).collect());
         for work in work {
             match work {
-                Work::Copy(to, from, len) => self.copy(to, from, len),
+                Work::Copy(to, from, len) => self.copy(to, from, len)?,
                 Work::Gather(table, count, len) => {
                     for index in 0..count {
                         // SAFETY: the table lies in memory of this driver's, and was copied there before.
                         let place = unsafe { *((table as *const Place).add(index)) };
-                        self.copy(place.to, place.from, len);
+                        self.copy(place.to, place.from, len)?;
                     }
                 }
             }
         }
         // What other events of the stream wait for has moved up.
-        for (event_stream, before) in self.events.values_mut() {
+        for (event_stream, before) in self.recorded.values_mut() {
             if *event_stream == stream {
                 *before = before.saturating_sub(count);
             }
         }
+        Ok(())
     }
 
-    fn copy(&mut self, to: u64, from: u64, len: usize) {
-        let end =
-            |address| if self.owns(address, len) { Some(true) } else { self.is_pinned(address, len).then_some(false) };
-        assert!(end(to).is_some() && end(from).is_some(), "a copy between memory that the driver does not know");
+    fn copy(&mut self, to: u64, from: u64, len: usize) -> Result<(), DoorError> {
+        if !self.knows(to, len) || !self.knows(from, len) {
+            return Err(self.lost("cuEventQuery", "CUDA_ERROR_ILLEGAL_ADDRESS (700)"));
+        }
         self.copied += len as u64;
         // SAFETY: both ranges are pinned memory of this process or this driver's own.
         unsafe { std::ptr::copy(from as *const u8, to as *mut u8, len) };
+        Ok(())
     }
 }
 
-fn failed(call: &'static str) -> DoorError {
-    DoorError { call, reason: "CUDA_ERROR_LAUNCH_FAILED (719)".to_owned() }
+fn failed(call: &'static str, reason: &str) -> DoorError {
+    DoorError { call, reason: reason.to_owned() }
 }
 
 impl Driver for Fake {
     fn register(&self, start: usize, len: usize, _writable: bool) -> Result<(), DoorError> {
         let mut state = self.state.lock();
-        if state.refuses_pins {
-            return Err(DoorError { call: "cuMemHostRegister", reason: "CUDA_ERROR_OUT_OF_MEMORY (2)".to_owned() });
+        state.charge("cuMemHostRegister")?;
+        if state.longest_pin.is_some_and(|longest| len > longest) {
+            return Err(failed("cuMemHostRegister", "CUDA_ERROR_OUT_OF_MEMORY (2)"));
         }
         state.pinned.insert(start, len);
         Ok(())
@@ -152,9 +231,11 @@ impl Driver for Fake {
     }
 
     fn allocate(&self, len: usize) -> Result<u64, DoorError> {
+        let mut state = self.state.lock();
+        state.charge("cuMemAlloc")?;
         let bytes = vec![0u8; len];
         let address = bytes.as_ptr() as u64;
-        self.state.lock().memory.insert(address, bytes);
+        state.memory.insert(address, bytes);
         Ok(address)
     }
 
@@ -168,44 +249,65 @@ impl Driver for Fake {
 
     fn stream(&self) -> Result<Stream, DoorError> {
         let mut state = self.state.lock();
+        state.charge("cuStreamCreate")?;
         let stream = state.next();
         state.streams.insert(stream, Vec::new());
         Ok(stream)
     }
 
     fn end_stream(&self, stream: Stream) {
-        self.state.lock().streams.remove(&stream);
+        let mut state = self.state.lock();
+        let left = state.streams.remove(&stream);
+        state.torn += usize::from(left.is_some_and(|work| !work.is_empty()));
+    }
+
+    fn drain(&self, stream: Stream) -> Result<(), DoorError> {
+        loop {
+            let mut state = self.state.lock();
+            state.charge("cuStreamSynchronize")?;
+            if !state.is_held() {
+                return state.run(stream, usize::MAX);
+            }
+            drop(state);
+            std::thread::yield_now();
+        }
     }
 
     fn event(&self) -> Result<Event, DoorError> {
-        Ok(self.state.lock().next())
+        let mut state = self.state.lock();
+        state.charge("cuEventCreate")?;
+        let event = state.next();
+        state.events.insert(event);
+        Ok(event)
     }
 
     fn end_event(&self, event: Event) {
-        self.state.lock().events.remove(&event);
+        let mut state = self.state.lock();
+        state.events.remove(&event);
+        state.recorded.remove(&event);
+        state.asked.remove(&event);
     }
 
     fn record(&self, event: Event, stream: Stream) -> Result<(), DoorError> {
         let mut state = self.state.lock();
+        state.charge("cuEventRecord")?;
         let before = state.streams.get(&stream).map_or(0, Vec::len);
-        state.events.insert(event, (stream, before));
+        state.recorded.insert(event, (stream, before));
         state.asked.remove(&event);
         Ok(())
     }
 
     fn is_done(&self, event: Event) -> Result<bool, DoorError> {
         let mut state = self.state.lock();
-        if state.budget == Some(0) {
-            return Err(failed("cuEventQuery"));
-        }
+        state.charge("cuEventQuery")?;
         let delay = state.delay;
         let asked = state.asked.entry(event).or_insert(0);
         *asked += 1;
-        if *asked <= delay {
+        if *asked <= delay || state.is_held() {
             return Ok(false);
         }
-        if let Some((stream, before)) = state.events.get(&event).copied() {
-            state.run(stream, before);
+        if let Some((stream, before)) = state.recorded.get(&event).copied() {
+            state.run(stream, before)?;
         }
         Ok(true)
     }
@@ -213,6 +315,11 @@ impl Driver for Fake {
     fn copy(&self, way: Way, spans: &[Span], stream: Stream) -> Result<(), DoorError> {
         let mut state = self.state.lock();
         state.charge("cuMemcpyBatchAsync")?;
+        let ends = |span: &Span| [span.host as u64, span.device].map(|address| (address, span.len));
+        if !spans.iter().flat_map(ends).all(|(address, len)| state.knows(address, len)) {
+            state.has_failed = true;
+            return Err(failed("cuMemcpyBatchAsync", "CUDA_ERROR_INVALID_VALUE (1)"));
+        }
         let work = spans.iter().map(|span| match way {
             Way::In => Work::Copy(span.device, span.host as u64, span.len),
             Way::Out => Work::Copy(span.host as u64, span.device, span.len),

@@ -111,6 +111,10 @@ impl Airborne {
         // Behind whatever was begun, all of the flight or not: a lane has nothing else.
         let recorded = self.shared.driver.record(lane.event, lane.stream);
         let landed = recorded.and_then(|()| wait_for(&*self.shared.driver, lane.event));
+        if landed.is_err() {
+            // What has failed may be the event alone, and copies may go on: their memory is theirs until the stream has ended.
+            let _ = self.shared.driver.drain(lane.stream);
+        }
         let mut idle = self.shared.idle.lock();
         // A lane that has failed is not used again.
         if landed.is_ok() && idle.len() < IDLE_LANES {

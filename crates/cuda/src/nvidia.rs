@@ -225,6 +225,11 @@ impl Driver for Nvidia {
         let _ = self.ask("cuStreamDestroy", |symbols| unsafe { (symbols.destroy_stream)(stream as *mut c_void) });
     }
 
+    fn drain(&self, stream: Stream) -> Result<(), DoorError> {
+        // SAFETY: created before.
+        self.ask("cuStreamSynchronize", |symbols| unsafe { (symbols.drain_stream)(stream as *mut c_void) })
+    }
+
     fn event(&self) -> Result<Event, DoorError> {
         let mut event = ptr::null_mut();
         // SAFETY: the answer has its place.

@@ -72,6 +72,7 @@ symbols! {
     pointer_attribute = c"cuPointerGetAttribute" (*mut c_void, c_int, u64);
     create_stream = c"cuStreamCreate" (*mut *mut c_void, c_uint);
     destroy_stream = c"cuStreamDestroy_v2" (*mut c_void);
+    drain_stream = c"cuStreamSynchronize" (*mut c_void);
     create_event = c"cuEventCreate" (*mut *mut c_void, c_uint);
     destroy_event = c"cuEventDestroy_v2" (*mut c_void);
     record_event = c"cuEventRecord" (*mut c_void, *mut c_void);

@@ -37,6 +37,7 @@ mod layout;
 mod lookup;
 mod mover;
 pub mod plan;
+mod replicas;
 mod transfers;
 
 pub use keys::{Hashes, KeyPrefix};

@@ -10,6 +10,7 @@
 use crate::crew::{Crew, Ending};
 use crate::keys::{Hashes, KeyPrefix};
 use crate::mover::{Mover, Placed};
+use crate::replicas::{Loaded, Replicas};
 use parking_lot::Mutex;
 use std::io;
 use std::sync::Arc;
@@ -78,6 +79,8 @@ pub struct TransferConfig {
     pub save_deadline: Duration,
     /// Copies of each block.
     pub replicas: u32,
+    /// Bytes a second of blocks from other hosts that a node of this host copies, once they were loaded; zero for none.
+    pub replica_rate: u64,
 }
 
 impl Default for TransferConfig {
@@ -89,6 +92,7 @@ impl Default for TransferConfig {
             load_deadline: Duration::from_secs(5),
             save_deadline: Duration::from_secs(2),
             replicas: 1,
+            replica_rate: 0,
         }
     }
 }
@@ -141,6 +145,10 @@ stats! {
     blocks_not_saved,
     /// Time spent in saves.
     save_micros,
+    /// Of the time spent in saves of a device's blocks, what their checksums took.
+    checksum_micros,
+    /// Blocks of other hosts that a node of this host has copied.
+    blocks_replicated,
 }
 
 /// The jobs of one worker.
@@ -159,6 +167,7 @@ struct Shared {
     finished: Mutex<Vec<Finished>>,
     /// Until when saves are given up.
     paused: Mutex<Option<Instant>>,
+    replicas: Option<Replicas>,
     counters: Counters,
 }
 
@@ -166,12 +175,17 @@ impl Transfers {
     /// Starts the threads.
     pub fn start(client: &Client, mover: Box<dyn Mover>, config: TransferConfig) -> io::Result<Self> {
         let (load_threads, save_threads, waiting) = (config.load_threads, config.save_threads, config.waiting);
+        let replicas = match config.replica_rate {
+            0 => None,
+            rate => Some(Replicas::start(client.clone(), rate)?),
+        };
         let shared = Arc::new(Shared {
             client: client.clone(),
             mover,
             config,
             finished: Mutex::default(),
             paused: Mutex::default(),
+            replicas,
             counters: Counters::default(),
         });
         let work = |job: Running, ending: &Ending<'_>| job.run(ending);
@@ -212,7 +226,9 @@ impl Transfers {
     /// What was counted since the start.
     #[must_use]
     pub fn stats(&self) -> TransferStats {
-        self.shared.counters.snapshot()
+        let checksum_micros = self.shared.client.stats().device_checksum_micros;
+        let blocks_replicated = self.shared.replicas.as_ref().map_or(0, Replicas::copied);
+        TransferStats { checksum_micros, blocks_replicated, ..self.shared.counters.snapshot() }
     }
 }
 
@@ -253,6 +269,14 @@ impl Running {
             Direction::Save => &shared.counters.save_micros,
         };
         count(micros, began.elapsed().as_micros() as usize);
+        let (direction, moved) = (self.direction, self.moved);
+        // Reported: nobody waits for what follows.
+        drop(self);
+        if let Some(replicas) = shared.replicas.as_ref().filter(|_| direction == Direction::Load) {
+            let loaded =
+                |placed: &Placed<'_>| Loaded { key: placed.key.to_vec(), len: shared.mover.block_len(placed.group) };
+            replicas.offer(placed[..moved].iter().map(loaded).collect());
+        }
     }
 
     /// Every block, as group and number.

@@ -4,6 +4,7 @@
 //! not count. The checksums of a block that came from a device are made from the slab, after the copy and before the seal.
 
 use crate::mapping::{Found, Mapping};
+use std::time::{Duration, Instant};
 use tidepool_transfer::copy::{ChecksumsInto, CopyPool, SumJob};
 use tidepool_transfer::door::{DevicePiece, Door, Span, Way};
 use tidepool_transfer::ops::Region;
@@ -79,7 +80,8 @@ impl Mapping {
         self.find(&read.id).filter(|found| found.len() == device_len(read.into))
     }
 
-    /// Fills reservations from a device and makes their checksums; `None` for all of them where that fails.
+    /// Fills reservations from a device and makes their checksums; `None` for all of them where that fails. The time is what
+    /// checksums took: beside a copy by the processor they cost nothing, but a device's bytes have to be read for them.
     ///
     /// # Safety
     /// The reservations must be this process's. The pieces must be memory of the door's device that nobody writes to until
@@ -89,7 +91,7 @@ impl Mapping {
         door: &dyn Door,
         copies: &CopyPool,
         writes: &[DeviceWrite<'_>],
-    ) -> Option<Vec<Sums>> {
+    ) -> Option<(Vec<Sums>, Duration)> {
         let in_place = |write: &DeviceWrite<'_>| {
             let len = device_len(write.from);
             // Nothing but a reservation is ever written to.
@@ -103,6 +105,7 @@ impl Mapping {
         // SAFETY: the spans lie in this process's reservations, which stay its own and mapped, and in the caller's device memory.
         let flown = unsafe { door.begin(Way::Out, &spans) }.and_then(|flight| flight.land());
         flown.inspect_err(|error| tracing::warn!(%error, "blocks could not be copied from the device")).ok()?;
+        let began = Instant::now();
         let mut sums: Vec<Sums> =
             places.iter().map(|place| Sums::from_elem(0, chunk_count(place.len as u64) as usize)).collect();
         let pairs = writes.iter().zip(&places).zip(&mut sums);
@@ -112,7 +115,7 @@ impl Mapping {
         });
         // SAFETY: the copies have landed, and the reservations are written to by nobody else.
         unsafe { copies.sum(&mut jobs.collect::<Vec<_>>()) };
-        Some(sums)
+        Some((sums, began.elapsed()))
     }
 
     /// A block at `offset` of the slab and its pieces on a device, side by side.

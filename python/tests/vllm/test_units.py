@@ -1,4 +1,4 @@
-"""The promises in ``units.py``, with the classes of vLLM 0.32 as installed, and with those of 0.26 from its sources."""
+"""The promises in ``units.py`` and ``layouts.py``, with the classes of vLLM 0.32 as installed, and of 0.26."""
 
 import os
 import subprocess
@@ -14,10 +14,11 @@ ROOT = HERE.parent.parent.parent
 def run_units(vllm: Vllm, *first: Path, **variables: str) -> None:
     path = os.pathsep.join([*map(str, first), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, **vllm.environment, "VLLM_LOGGING_LEVEL": "ERROR", "PYTHONPATH": path, **variables}
-    line = [vllm.python, str(HERE / "units.py"), str(vllm.model)]
-    ended = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=600, check=False)
-    assert ended.returncode == 0, ended.stderr[-8000:]
-    assert "\nOK" in ended.stderr
+    for program in ("units.py", "layouts.py"):
+        line = [vllm.python, str(HERE / program), str(vllm.model)]
+        ended = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=600, check=False)
+        assert ended.returncode == 0, ended.stderr[-8000:]
+        assert "\nOK" in ended.stderr
 
 
 def test_with_the_classes_of_this_vllm(vllm: Vllm) -> None:

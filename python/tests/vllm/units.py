@@ -13,19 +13,12 @@ import time
 import unittest
 from array import array
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, ClassVar
 
-import torch
 from simulated import TELLS_FAILED_REQUESTS, Simulated, full, sliding
 from tidepool.errors import InvalidError, UnreachableError
-from tidepool.vllm.connector import TidepoolConnector
-from tidepool.vllm.groups import groups_of
-from tidepool.vllm.layout import lay_out, lay_out_together
 from tidepool.vllm.settings import Settings
 from tidepool.vllm.weights import digest_of
-from vllm.v1 import kv_cache_interface
-from vllm.v1.kv_cache_interface import MambaSpec
 
 import tidepool
 
@@ -293,6 +286,7 @@ class Failures(WithPool):
             "load_threads": counts,
             "save_threads": counts,
             "replicas": counts,
+            "replica_rate": (-1, "2", 1.5, None, True, 1 << 30),
             "load_failure_policy": ("maybe", None, []),
             "weights_check": (None, 1),
             "weights_id": (5, None),
@@ -473,76 +467,6 @@ class Reports(WithPool):
             while not any("name" in line for line in logged.output):
                 assert time.monotonic() < until, "nothing was logged"
                 engine.step()
-
-
-class Layouts(unittest.TestCase):
-    def groups(self, *specs: Any, blocks: int = 4) -> Any:
-        named = [SimpleNamespace(layer_names=[f"l{n}"], kv_cache_spec=spec) for n, spec in enumerate(specs)]
-        return SimpleNamespace(num_blocks=blocks, kv_cache_groups=named)
-
-    def pieces(self, tensor: torch.Tensor) -> list[Any]:
-        [pieces] = lay_out(self.groups(full()), {"l0": tensor}).pieces
-        return [(base - tensor.data_ptr(), stride, length) for base, stride, length in pieces]
-
-    def test_every_layout_of_a_block_is_found(self) -> None:
-        self.assertEqual(self.pieces(torch.zeros(4, 2, 16, 8)), [(0, 1024, 1024)])
-        # Tokens outside, heads inside.
-        self.assertEqual(self.pieces(torch.zeros(4, 16, 2, 8).transpose(1, 2)), [(0, 1024, 1024)])
-        # Keys and values apart.
-        self.assertEqual(self.pieces(torch.zeros(2, 4, 16, 8)), [(0, 512, 512), (2048, 512, 512)])
-        # A block of two of the kernel's.
-        self.assertEqual(self.pieces(torch.zeros(8, 2, 8, 8)), [(0, 1024, 1024)])
-        # All layers of a block together: this layer has every other piece.
-        self.assertEqual(self.pieces(torch.zeros(4, 3, 2, 16, 8)[:, 1]), [(0, 3072, 1024)])
-        # Heads outside of blocks.
-        self.assertEqual(self.pieces(torch.zeros(2, 4, 16, 8).transpose(0, 1)), [(0, 512, 512), (2048, 512, 512)])
-
-    def test_layouts_that_differ_are_described_differently(self) -> None:
-        def described(tensor: torch.Tensor) -> Any:
-            return lay_out(self.groups(full()), {"l0": tensor}).descriptions
-
-        plain = described(torch.zeros(4, 2, 16, 8))
-        self.assertEqual(plain, described(torch.ones(4, 2, 16, 8)))
-        self.assertNotEqual(plain, described(torch.zeros(4, 16, 2, 8).transpose(1, 2)))
-        self.assertNotEqual(plain, described(torch.zeros(4, 2, 16, 8, dtype=torch.int32)))
-
-    def test_layers_of_a_block_that_lie_together_are_one_piece(self) -> None:
-        together = torch.zeros(8, 3, 8, 2, 8)  # blocks of two of the kernel's, layers, tokens, heads, values
-        places = lay_out_together(self.groups(full()), together)
-        self.assertEqual(places.pieces, [[(together.data_ptr(), 2 * 3 * 512, 2 * 3 * 512)]])
-        self.assertIsNone(places.device)
-        # Layer by layer the same bytes are in another order: nobody may take one for the other.
-        apart = lay_out(self.groups(full()), {"l0": torch.zeros(4, 16, 2, 8)})
-        self.assertNotEqual(places.descriptions, apart.descriptions)
-
-    def test_a_gpu_is_asked_for_blocks_that_keep_their_layers_together(self) -> None:
-        def wish(device: str) -> str | None:
-            config: Any = SimpleNamespace(device_config=SimpleNamespace(device_type=device))
-            return TidepoolConnector.get_required_kvcache_layout(config)
-
-        # 0.26 has no names for layouts that do, and asks the connector otherwise.
-        self.assertEqual(wish("cuda"), "BLNHC" if hasattr(kv_cache_interface, "KVCacheLayout") else None)
-        self.assertIsNone(wish("cpu"))
-        self.assertTrue(TidepoolConnector.prefer_cross_layer_blocks.fget(None))  # type: ignore[attr-defined]
-
-    def test_memory_that_is_neither_the_hosts_nor_one_gpus_is_refused(self) -> None:
-        meta = torch.zeros(4, 2, 16, 8, device="meta")
-        with self.assertRaisesRegex(InvalidError, "on meta: .* host memory and on NVIDIA GPUs"):
-            lay_out(self.groups(full()), {"l0": meta})
-        with self.assertRaisesRegex(InvalidError, "several devices .*l0 on cpu.*l1 on meta"):
-            lay_out(self.groups(full(), full()), {"l0": torch.zeros(4, 2, 16, 8), "l1": meta})
-
-    def test_states_that_are_no_attention_are_refused(self) -> None:
-        state = MambaSpec(block_size=16, shapes=((4,),), dtypes=(torch.float32,))
-        parallel = SimpleNamespace(decode_context_parallel_size=1)
-        config = SimpleNamespace(parallel_config=parallel)
-        groups = self.groups(state)
-        groups.hash_block_size = 16
-        with self.assertRaisesRegex(InvalidError, "KV group 0 .MambaSpec: l0, .*is not attention"):
-            groups_of(config, groups)
-        parallel.decode_context_parallel_size = 2
-        with self.assertRaisesRegex(InvalidError, "decode_context_parallel_size is 2"):
-            groups_of(config, groups)
 
 
 class Weights(unittest.TestCase):

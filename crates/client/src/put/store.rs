@@ -299,7 +299,10 @@ impl Writer<'_> {
         // SAFETY: the reservations are this client's, and whoever made the parts promised the rest.
         let sums = unsafe { memory.mapping.write_from_device(*door, self.core.copies(), &writes) };
         match sums {
-            Some(sums) => taken.iter_mut().zip(sums).for_each(|(taken, sums)| taken.checksums = Some(sums)),
+            Some((sums, took)) => {
+                add(&self.core.counters.device_checksum_micros, took.as_micros() as u64);
+                taken.iter_mut().zip(sums).for_each(|(taken, sums)| taken.checksums = Some(sums));
+            }
             None => taken.iter_mut().for_each(|taken| taken.job.failure = Some(PutError::NotFromDevice)),
         }
     }

@@ -90,6 +90,28 @@ fn a_block_can_be_copied_and_moved_to_a_node() {
     assert_eq!(client.copy_to("block", &name("n9")).unwrap_err().to_string(), "no node named n9 is known");
 }
 
+#[test]
+fn blocks_of_other_hosts_are_copied_here_once() {
+    let mut cluster = Cluster::new(1);
+    let elsewhere = tempfile::tempdir_in("/dev/shm").unwrap();
+    cluster.add_node("far", |config| config.dir = elsewhere.path().to_owned());
+    // Nobody without its socket takes a node for one of this host.
+    std::fs::remove_file(cluster.nodes[1].socket_path()).unwrap();
+    let client = cluster.client(Over::Shm);
+    for key in ["a", "b"] {
+        client.put(key, &content(5, 300_000), &prefer("far")).unwrap();
+    }
+    client.put("here", b"bytes", &prefer("n0")).unwrap();
+    assert_eq!(client.copy_here(&["a", "here", "absent", "b", ""]), 2);
+    assert_eq!(client.copy_here(&["a", "here", "absent", "b", ""]), 0);
+    assert_eq!(client.describe("a").unwrap().len(), 2);
+    let before = client.stats().hits_shm;
+    assert!(client.get("b").unwrap() == Some(content(5, 300_000)));
+    assert_eq!(client.stats().hits_shm, before + 1);
+    // Without a node here there is nowhere to copy to.
+    assert_eq!(cluster.client(Over::Tcp).copy_here(&["a"]), 0);
+}
+
 /// A client learnt of new nodes once a second, so a put that asked for two replicas right after a second node had joined got
 /// one. A put that finds too few nodes now looks again.
 #[test]

@@ -35,11 +35,22 @@ impl DeviceMover {
     /// Every piece of every block must stay memory of the door's device until the mover is dropped, and, while a job that names a
     /// block is under way, be left alone by everybody else.
     pub unsafe fn new(layout: Layout, door: Arc<dyn Door>) -> Result<Self, LayoutError> {
-        let has = |address, len| door.has(DevicePiece { address: address as u64, len });
-        match layout.find_missing(has) {
+        let mover = Self { layout, door, staging: Default::default() };
+        mover.check().map(|()| mover)
+    }
+
+    /// Whether the layout's memory is the device's. It is asked again before each batch: an engine that has freed it meanwhile,
+    /// or has put it to sleep, would otherwise lose its GPU to the copy.
+    fn check(&self) -> Result<(), LayoutError> {
+        let has = |address, len| self.door.has(DevicePiece { address: address as u64, len });
+        match self.layout.find_missing(has) {
             Some((group, piece)) => Err(LayoutError::NotThere { group, piece, device: "this GPU".to_owned() }),
-            None => Ok(Self { layout, door, staging: Default::default() }),
+            None => Ok(()),
         }
+    }
+
+    fn is_there(&self) -> bool {
+        self.check().inspect_err(|error| tracing::warn!(%error, "blocks are not moved")).is_ok()
     }
 
     fn pieces(&self, placed: &Placed<'_>) -> Option<Vec<DevicePiece>> {
@@ -207,8 +218,8 @@ impl Mover for DeviceMover {
             let parts = unsafe { DeviceParts::new(&*self.door, self.pieces(placed)?) };
             Some(PutItem { key: placed.key, data: Parts::Device(parts) })
         });
-        let Some(items) = items.collect::<Option<Vec<_>>>() else {
-            return vec![Err(PutError::NoNode); batch.len()];
+        let Some(items) = items.collect::<Option<Vec<_>>>().filter(|_| self.is_there()) else {
+            return vec![Err(PutError::NotFromDevice); batch.len()];
         };
         let mut answers = client.put_batch(&items, options);
         let is_left = |(_, answer): &(_, &Result<Stored, PutError>)| **answer == Err(PutError::NotFromDevice);
@@ -228,7 +239,7 @@ impl Mover for DeviceMover {
 
     fn load(&self, client: &Client, batch: &[Placed<'_>]) -> Vec<bool> {
         let items = batch.iter().map(|placed| Some(GetToDevice { key: placed.key, into: self.pieces(placed)? }));
-        let items = items.collect::<Option<Vec<_>>>().filter(|_| is_each_once(batch));
+        let items = items.collect::<Option<Vec<_>>>().filter(|_| is_each_once(batch) && self.is_there());
         let Some(items) = items else { return vec![false; batch.len()] };
         let mut there = self.load_direct(client, &items);
         let left: Vec<&Placed<'_>> =

@@ -24,7 +24,8 @@ type Over = (u64, bool, Vec<(usize, u32)>);
 ///
 /// ``layout`` has for each KV group the (address in block 0, bytes from block to block, bytes) of each piece of a block;
 /// ``memory`` is kept alive until :meth:`close`: whatever owns that memory. With a ``device`` the addresses are those of that
-/// GPU's memory, and blocks are moved by its driver.
+/// GPU's memory, and blocks are moved by its driver. A node of this host copies up to ``replica_rate`` bytes a second of what was
+/// loaded from other hosts.
 #[pyclass(module = "tidepool._native", frozen)]
 pub(crate) struct BlockTransfers {
     open: Open<Moves>,
@@ -36,7 +37,7 @@ pub(crate) struct BlockTransfers {
 #[pymethods]
 impl BlockTransfers {
     #[new]
-    #[pyo3(signature = (pool, layout, blocks, memory, *, load_threads = 2, save_threads = 2, load_deadline = 5.0, save_deadline = 2.0, replicas = 1, device = None))]
+    #[pyo3(signature = (pool, layout, blocks, memory, *, load_threads = 2, save_threads = 2, load_deadline = 5.0, save_deadline = 2.0, replicas = 1, replica_rate = 0, device = None))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python call")]
     fn new(
         py: Python<'_>,
@@ -49,6 +50,7 @@ impl BlockTransfers {
         load_deadline: f64,
         save_deadline: f64,
         replicas: u32,
+        replica_rate: u64,
         device: Option<u32>,
     ) -> PyResult<Self> {
         super::warnings::keep();
@@ -71,6 +73,7 @@ impl BlockTransfers {
             load_deadline: seconds("load_deadline", load_deadline)?,
             save_deadline: seconds("save_deadline", save_deadline)?,
             replicas,
+            replica_rate,
             ..TransferConfig::default()
         };
         let client = pool.client(None)?;

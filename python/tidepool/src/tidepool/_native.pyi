@@ -335,6 +335,7 @@ class BlockTransfers:
         load_deadline: float = 5.0,
         save_deadline: float = 2.0,
         replicas: int = 1,
+        replica_rate: int = 0,
         device: int | None = None,
     ) -> BlockTransfers: ...
     def load(self, id: int, parts: Sequence[_Part], *, after: int | None = None) -> None: ...

@@ -56,9 +56,12 @@ class TidepoolConnector(KVConnectorBase_V1, SupportsHMA):
 
     @classmethod
     def get_required_kvcache_layout(cls, vllm_config: Any) -> str | None:
-        """The same wish, as later versions take it: blocks outside of layers. One that no kernel has is passed over."""
+        """The same wish, as later versions take it: blocks outside of layers. One that no kernel has is passed over.
+
+        Whatever kernel takes blocks outside of layers takes heads before tokens in them; the other order not all take.
+        """
         is_gpu = vllm_config.device_config.device_type == "cuda"
-        return "BLNHC" if is_gpu and hasattr(kv_cache_interface, "KVCacheLayout") else None
+        return "BLHNC" if is_gpu and hasattr(kv_cache_interface, "KVCacheLayout") else None
 
     @property
     def requires_kv_delivery(self) -> bool:

@@ -33,6 +33,11 @@ def groups_of(vllm_config: Any, kv_cache_config: Any) -> tuple[list[Group], int]
     for name in ("decode_context_parallel_size", "prefill_context_parallel_size"):
         if getattr(parallel, name, 1) != 1:
             raise InvalidError(f"{name} is {getattr(parallel, name)}: TidepoolConnector allows 1 only, so far")
+    if getattr(vllm_config.cache_config, "calculate_kv_scales", False):
+        raise InvalidError(
+            "calculate_kv_scales is set: every engine makes scales of its own from what it computes first, so that the "
+            "blocks of one are noise to another. Allowed are scales that come with the weights, or none"
+        )
     hashed = getattr(kv_cache_config, "hash_block_size", None)
     if hashed is None:
         hashed = resolve_kv_cache_block_sizes(kv_cache_config, vllm_config)[1]
@@ -50,6 +55,10 @@ def _group(index: int, group: Any, hashed: int) -> Group:
         raise InvalidError(
             f"KV group {index} ({type(spec).__name__}: {', '.join(group.layer_names[:3])}, ...) is not attention over "
             "a prefix: TidepoolConnector moves full, sliding-window, chunked and latent (MLA) attention, so far"
+        )
+    if getattr(group, "host_resident", False):
+        raise InvalidError(
+            f"KV group {index} is kept in host memory by vLLM (HiSparse): TidepoolConnector does not move it"
         )
     if spec.block_size % hashed:
         raise InvalidError(

@@ -5,6 +5,7 @@ interchangeable.
 import hashlib
 import json
 import math
+from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -31,31 +32,44 @@ class Places:
     device: int | None
 
 
-def lay_out(kv_cache_config: Any, kv_caches: dict[str, torch.Tensor]) -> Places:
-    """The blocks of tensors that have a layer each."""
-    groups = [_layers(group.layer_names, kv_caches) for group in kv_cache_config.kv_cache_groups]
-    return _places(groups, kv_cache_config.num_blocks)
+def lay_out(kv_cache_config: Any, kv_caches: dict[str, torch.Tensor], moved: Collection[int]) -> Places:
+    """The blocks of tensors that have a layer each, for the KV groups that are moved."""
+    groups = enumerate(kv_cache_config.kv_cache_groups)
+    layers = [_layers(group.layer_names, kv_caches) if index in moved else {} for index, group in groups]
+    return _places(kv_cache_config, layers)
 
 
 def lay_out_together(kv_cache_config: Any, kv_cache: torch.Tensor) -> Places:
     """The blocks of one tensor that has all layers, which is offered to models with one KV group."""
     [group] = kv_cache_config.kv_cache_groups
-    return _places([{f"{group.layer_names[0]} and all others": kv_cache}], kv_cache_config.num_blocks)
+    return _places(kv_cache_config, [{f"{group.layer_names[0]} and all others": kv_cache}])
 
 
-def _places(groups: list[dict[str, torch.Tensor]], blocks: int) -> Places:
+def _places(kv_cache_config: Any, groups: list[dict[str, torch.Tensor]]) -> Places:
     pieces: list[list[Piece]] = []
     descriptions: list[str | None] = []
-    for tensors in groups:
+    for group, tensors in zip(kv_cache_config.kv_cache_groups, groups, strict=True):
         pieces.append([])
         described = []
         for name, tensor in tensors.items():
-            found, shape = _pieces(name, tensor, blocks)
+            found, shape = _pieces(name, tensor, kv_cache_config.num_blocks)
+            _check_length(name, shape[-1], group.kv_cache_spec)
             pieces[-1] += found
             described.append([name, *shape])
         descriptions.append(_summary(described) if described else None)
     named = {name: tensor for tensors in groups for name, tensor in tensors.items()}
     return Places(pieces, descriptions, list(named.values()), _device(named))
+
+
+def _check_length(name: str, length: int, spec: Any) -> None:
+    """What a tensor does not show of a block, as scales that are kept apart, would not be saved."""
+    spec = getattr(spec, "kv_cache_specs", {}).get(name, spec)
+    expected = getattr(spec, "unpadded_page_size_bytes", 0)
+    if length < expected:
+        raise InvalidError(
+            f"the KV cache of {name} shows {length} bytes of a block, but {type(spec).__name__} has {expected}: "
+            "TidepoolConnector cannot see the rest, and would restore blocks without it"
+        )
 
 
 def _layers(names: list[str], kv_caches: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -15,6 +15,8 @@ NUMBERS = {
     "blocks_held": "KV blocks offered that the pool held already.",
     "blocks_not_saved": "KV blocks that could not be stored.",
     "save_micros": "Time that threads spent in saves, in microseconds.",
+    "checksum_micros": "Of the time spent in saves from a GPU, what checksums took, in microseconds.",
+    "blocks_replicated": "KV blocks of other hosts that a node of this host has copied after they were loaded.",
     "saves_delayed": "Steps in which saves waited because too many blocks were being saved.",
     "lookups": "Look-ups of prefixes in the pool.",
     "lookup_blocks_asked": "Blocks that look-ups asked about.",

@@ -28,6 +28,8 @@ class Settings:
     load_threads: int = 2
     save_threads: int = 2
     replicas: int = 1
+    #: MiB a second of blocks from other hosts that a node of this host copies, once they were loaded.
+    replica_rate: int = 0
     #: What vLLM does with a request whose load failed: "recompute" or "fail".
     load_failure_policy: str = "recompute"
     #: How weights are told apart: "sampled" reads a part of every tensor, "full" all of it.
@@ -117,6 +119,7 @@ _RULES = {
     "load_threads": _whole(1, 64),
     "save_threads": _whole(1, 64),
     "replicas": _whole(1, 64),
+    "replica_rate": _whole(0, 1 << 20),
     "load_failure_policy": _one_of("recompute", "fail"),
     "weights_check": _one_of("sampled", "full"),
     "weights_id": _Rule(_text, "is a text"),

@@ -25,6 +25,7 @@ class WorkerSide:
 
     def __init__(self, vllm_config: Any, kv_cache_config: Any, groups: list[Group], settings: Settings) -> None:
         self._kv_cache_config = kv_cache_config
+        self._moved = [group.id for group in groups]
         self._settings = settings
         parallel = vllm_config.parallel_config
         self._rank = parallel.rank % parallel.world_size
@@ -50,7 +51,7 @@ class WorkerSide:
 
     def register(self, kv_caches: dict[str, torch.Tensor]) -> None:
         """Learns where the KV cache lies."""
-        self._begin(lay_out(self._kv_cache_config, kv_caches))
+        self._begin(lay_out(self._kv_cache_config, kv_caches, self._moved))
 
     def register_together(self, kv_cache: torch.Tensor) -> None:
         """The same for a cache that keeps the layers of a block together."""
@@ -70,6 +71,7 @@ class WorkerSide:
             load_deadline=settings.load_deadline,
             save_deadline=settings.save_deadline,
             replicas=settings.replicas,
+            replica_rate=settings.replica_rate << 20,
             device=places.device,
         )
         # Where nobody shuts the engine down: its memory must not go before the threads that move it.

@@ -1,6 +1,7 @@
 //! Look-ups and transfers against a real node.
 
-use std::time::{Duration, Instant};
+use crate::reports::{PATIENCE, eventually, wait};
+use std::time::Duration;
 use tempfile::TempDir;
 use tidepool_client::{Client, ClientConfig, PutOptions};
 use tidepool_engine::plan::Need;
@@ -12,8 +13,6 @@ use tidepool_node::{Node, NodeConfig};
 
 const BLOCKS: usize = 16;
 const PIECE: usize = 4096;
-/// Far longer than anything here takes.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 struct Pool {
     node: Option<Node>,
@@ -64,17 +63,6 @@ fn hashes(numbers: impl IntoIterator<Item = u64>) -> Hashes {
 fn job(id: u64, names: &[u64], blocks: &[u32]) -> Job {
     let (prefix, hashes) = (KeyPrefix::new("test/g0/"), hashes(names.iter().copied()));
     Job { id, parts: vec![Part { group: 0, prefix, hashes, blocks: blocks.to_vec() }] }
-}
-
-fn wait(transfers: &Transfers) -> Finished {
-    let until = Instant::now() + PATIENCE;
-    loop {
-        if let Some(finished) = transfers.poll().pop() {
-            return finished;
-        }
-        assert!(Instant::now() < until, "the job was not reported");
-        std::thread::yield_now();
-    }
 }
 
 fn chain(prefix: &str, step: usize, need: Need) -> Chain {
@@ -177,14 +165,12 @@ fn a_question_is_answered_later_and_then_remembered() {
     let client = pool.client();
     put(&client, "a/", 0..5);
     let lookup = Lookup::start(&client, vec![chain("a/", 1, Need::All)], LookupConfig::default()).expect("threads");
-    let until = Instant::now() + PATIENCE;
-    let answer = loop {
-        match lookup.ask(hashes(0..8), 0, Duration::ZERO) {
-            Some(answer) => break answer,
-            None => assert!(Instant::now() < until, "no answer"),
-        }
-    };
-    assert_eq!(answer, 5);
+    let mut answer = None;
+    eventually("an answer", || {
+        answer = lookup.ask(hashes(0..8), 0, Duration::ZERO);
+        answer.is_some()
+    });
+    assert_eq!(answer, Some(5));
     assert_eq!(lookup.ask(hashes(0..8), 0, Duration::ZERO), Some(5));
     let stats = lookup.stats();
     assert_eq!((stats.lookups, stats.blocks_asked, stats.blocks_found), (1, 8, 5));
@@ -228,9 +214,5 @@ fn a_note_is_stored() {
     let client = pool.client();
     let lookup = Lookup::start(&client, Vec::new(), LookupConfig::default()).expect("threads");
     lookup.note(b"note".to_vec(), b"text".to_vec());
-    let until = Instant::now() + PATIENCE;
-    while client.get("note").expect("a key") != Some(b"text".to_vec()) {
-        assert!(Instant::now() < until, "the note was not stored");
-        std::thread::yield_now();
-    }
+    eventually("the note is stored", || client.get("note").expect("a key") == Some(b"text".to_vec()));
 }

@@ -1,0 +1,270 @@
+//! What fails around a GPU costs blocks: the engine goes on, and nothing stays pinned, reserved or half-written.
+
+use crate::gpu::{BLOCKS, Engine, PIECES, Pool, done, job, start_node};
+use crate::reports::{eventually, wait};
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Stdio};
+use tidepool_client::{Client, ClientConfig};
+use tidepool_cuda::Driver as _;
+use tidepool_engine::{DeviceMover, Direction, Layout, LayoutError, Piece};
+
+#[test]
+fn a_driver_that_fails_at_any_call_costs_blocks_and_nothing_else() {
+    let pool = Pool::new();
+    for way in [Direction::Save, Direction::Load] {
+        for config in [pool.config(), pool.config_elsewhere()] {
+            for once in [true, false] {
+                // Each call in turn, until there are no more of them.
+                let tries = (0..).take_while(|calls| fails_at(&pool, &config, way, once, *calls)).count();
+                // At the least memory is pinned, a lane made, a copy begun, recorded and asked after.
+                assert!(tries > 6, "{tries} calls to {way:?} blocks");
+            }
+        }
+    }
+}
+
+/// Moves two blocks with a driver that fails after so many calls; whether it came to that.
+fn fails_at(pool: &Pool, config: &ClientConfig, direction: Direction, once: bool, calls: u32) -> bool {
+    let shown = format!("{direction:?}, local: {}, once: {once}, after {calls} calls", config.local);
+    let node = pool.node.as_ref().expect("a node").pool();
+    pool.looker().remove_all().expect("removed");
+    let engine = Engine::new(|at| (at * 5) as u8);
+    let expected = [engine.block(1), engine.block(2)];
+    if direction == Direction::Load {
+        expected.iter().zip(1..).for_each(|(bytes, name)| pool.put(name, bytes));
+    }
+    let client = Client::connect(config.clone()).expect("a client");
+    let transfers = engine.transfers(&client);
+    match once {
+        true => engine.driver.fail_once_after(calls),
+        false => engine.driver.fail_after(calls),
+    }
+    let failed = done(&transfers, direction, job(1, &[1, 2], &[1, 2]));
+    let came_to_it = engine.driver.recover();
+    assert!(failed.is_empty() || came_to_it, "{shown}");
+    // Nobody finds anything but whole blocks.
+    for (name, bytes) in [1, 2].into_iter().zip(&expected) {
+        let stored = pool.stored(name);
+        assert!(stored.is_none() || stored.as_ref() == Some(bytes), "{shown}");
+    }
+    // Saves pause after a failure; what loads has its next try at once.
+    if direction == Direction::Load {
+        assert_eq!(done(&transfers, direction, job(2, &[2, 1], &[8, 9])), [], "{shown}");
+        assert_eq!([engine.block(9), engine.block(8)], expected, "{shown}");
+    }
+    drop((transfers, client));
+    engine.end();
+    assert_eq!(node.stats().reserved, 0, "{shown}");
+    came_to_it
+}
+
+#[test]
+fn memory_that_is_not_the_gpus_is_refused() {
+    let (engine, other) = (Engine::new(|_| 0), Engine::new(|_| 0));
+    let refused = |base: usize, blocks: usize| {
+        let piece = Piece { base, stride: PIECES[0], len: PIECES[0] };
+        let layout = Layout::new(vec![vec![piece]], blocks as u32).expect("a layout");
+        // SAFETY: nothing is moved.
+        let mover = unsafe { DeviceMover::new(layout, engine.gpu.clone()) };
+        matches!(mover, Err(LayoutError::NotThere { group: 0, .. }))
+    };
+    let own = engine.layers[0] as usize;
+    assert!(!refused(own, BLOCKS));
+    assert!(refused(own, BLOCKS + 1), "the last block is not there");
+    assert!(refused(other.layers[0] as usize, BLOCKS), "another GPU's memory");
+    let hosts = vec![0u8; BLOCKS * PIECES[0]];
+    assert!(refused(hosts.as_ptr() as usize, BLOCKS), "the host's memory");
+}
+
+#[test]
+fn a_kv_cache_that_was_freed_costs_its_jobs_and_not_the_gpu() {
+    let pool = Pool::new();
+    let engine = Engine::new(|at| at as u8);
+    let client = pool.client();
+    let transfers = engine.transfers(&client);
+    assert_eq!(done(&transfers, Direction::Save, job(1, &[1], &[1])), []);
+    engine.driver.free(engine.layers[1]);
+    assert_eq!(done(&transfers, Direction::Load, job(2, &[1], &[2])), [(0, 2)]);
+    assert_eq!(done(&transfers, Direction::Save, job(3, &[3], &[3])), [(0, 3)]);
+    assert!(!engine.driver.recover(), "the GPU was given addresses that are not its own");
+    assert_eq!(pool.stored(3), None);
+}
+
+#[test]
+fn a_kv_cache_that_is_freed_under_a_copy_costs_its_job() {
+    for (direction, name) in [(Direction::Load, 1), (Direction::Save, 2)] {
+        let pool = Pool::new();
+        let mut engine = Engine::new(|at| at as u8);
+        pool.put(1, &engine.block(1));
+        let client = pool.client();
+        let transfers = engine.transfers(&client);
+        engine.driver.hold_after(0);
+        transfers.submit(direction, job(1, &[name], &[2]));
+        eventually("the copy is under way", || engine.driver.is_busy());
+        engine.driver.free(engine.layers.remove(1));
+        engine.driver.go_on();
+        assert_eq!(wait(&transfers).failed, [(0, 2)], "{direction:?}");
+        assert_eq!(pool.stored(2), None);
+        drop((transfers, client));
+        engine.end();
+    }
+}
+
+#[test]
+fn a_slab_that_cannot_be_pinned_is_read_and_written_through_memory_that_can() {
+    let pool = Pool::new();
+    let (written, read) = (Engine::new(|at| at as u8), Engine::new(|_| 0));
+    // The slab has 128 MiB; a half of the staging memory 32.
+    [&written, &read].into_iter().for_each(|engine| engine.driver.refuse_pins_over(64 << 20));
+    assert_eq!(done(&written.transfers(&pool.client()), Direction::Save, job(1, &[1], &[1])), []);
+    assert_eq!(done(&read.transfers(&pool.client()), Direction::Load, job(2, &[1], &[2])), []);
+    assert_eq!(written.block(1), read.block(2));
+    written.end();
+    read.end();
+}
+
+#[test]
+fn without_pinned_memory_blocks_are_not_moved_and_the_engine_goes_on() {
+    let pool = Pool::new();
+    let engine = Engine::new(|at| at as u8);
+    engine.driver.refuse_pins_over(0);
+    let client = pool.client();
+    let transfers = engine.transfers(&client);
+    assert_eq!(done(&transfers, Direction::Save, job(1, &[1], &[1])), [(0, 1)]);
+    assert_eq!(done(&transfers, Direction::Load, job(2, &[1], &[1])), [(0, 1)]);
+    drop((transfers, client));
+    engine.end();
+}
+
+#[test]
+fn a_node_killed_during_a_restore_costs_what_had_not_come() {
+    let pool = Pool::without_node();
+    let mut node = Program::start("node", &pool);
+    let engine = Engine::new(|at| at as u8);
+    let expected = engine.block(1);
+    pool.put(1, &expected);
+    let client = pool.client();
+    let transfers = engine.transfers(&client);
+    engine.driver.hold_after(0);
+    transfers.submit(Direction::Load, job(1, &[1], &[2]));
+    eventually("the copy is under way", || engine.driver.is_busy());
+    node.kill();
+    engine.driver.go_on();
+    // Its memory is this process's too: what was copied is whole, or does not count.
+    let failed = wait(&transfers).failed;
+    assert!(failed == [(0, 2)] || engine.block(2) == expected);
+    assert_eq!(done(&transfers, Direction::Load, job(2, &[1], &[3])), [(0, 3)]);
+    assert_eq!(done(&transfers, Direction::Save, job(3, &[4], &[4])), [(0, 4)]);
+    drop(transfers);
+    // What is left is the lanes': a table of pieces each.
+    let only_lanes = || engine.driver.books().pinned == engine.driver.books().streams;
+    eventually("the memory of the dead node is let go", only_lanes);
+    drop(client);
+    engine.end();
+}
+
+#[test]
+fn a_remote_node_killed_during_a_restore_costs_what_had_not_come() {
+    let pool = Pool::without_node();
+    let mut node = Program::start("node", &pool);
+    // Six megabytes a block: five of them are one part of four.
+    let engine = Engine::with([2 << 20; 3], |at| at as u8);
+    let expected: Vec<Vec<u8>> = (0..BLOCKS).map(|block| engine.block(block)).collect();
+    expected.iter().zip(0..).for_each(|(bytes, name)| pool.put(name, bytes));
+    let read = Engine::with([2 << 20; 3], |_| 0);
+    let client = Client::connect(pool.config_elsewhere()).expect("a client");
+    let transfers = read.transfers(&client);
+    read.driver.hold_after(0);
+    let names: Vec<u64> = (0..BLOCKS as u64).collect();
+    let blocks: Vec<u32> = (0..BLOCKS as u32).collect();
+    transfers.submit(Direction::Load, job(1, &names, &blocks));
+    // The first part is on its way to the GPU, the second is here.
+    eventually("two parts have come", || client.stats().hits_tcp >= 10);
+    node.kill();
+    read.driver.go_on();
+    let failed = wait(&transfers).failed;
+    assert_eq!(failed, (10..BLOCKS as u32).map(|block| (0, block)).collect::<Vec<_>>());
+    (0..10).for_each(|block| assert_eq!(read.block(block), expected[block]));
+    drop((transfers, client));
+    read.end();
+}
+
+#[test]
+fn an_engine_killed_during_a_save_leaves_nothing_reserved_and_nothing_half_written() {
+    let pool = Pool::new();
+    let node = pool.node.as_ref().expect("a node").pool();
+    let free = node.stats().free_bytes;
+    let mut engine = Program::start("engine", &pool);
+    assert_eq!(node.stats().reserved, 2);
+    engine.kill();
+    eventually("its reservations are gone", || node.stats().reserved == 0);
+    eventually("its space is free", || node.stats().free_bytes == free);
+    assert_eq!((pool.stored(1), pool.stored(2)), (None, None));
+    // Another one has the same blocks, and the pool takes them.
+    let other = Engine::new(|at| at as u8);
+    assert_eq!(done(&other.transfers(&pool.client()), Direction::Save, job(1, &[1, 2], &[1, 2])), []);
+    assert_eq!(pool.stored(2), Some(other.block(2)));
+}
+
+/// What this program is told to be, as a process of its own: a role, the pool's directory and its catalog.
+const ROLE: &str = "TIDEPOOL_TEST_ROLE";
+const READY: &str = "as it should be";
+
+/// A process of this program in another role.
+struct Program(Child);
+
+impl Program {
+    /// Starts it; when this returns, a node serves, and an engine is in the middle of a save.
+    fn start(role: &str, pool: &Pool) -> Self {
+        let config = pool.config();
+        let told = [role, config.dir.to_str().expect("a plain path"), &config.catalogs[0]].join(" ");
+        let child = Command::new(std::env::current_exe().expect("this program"))
+            .args(["--exact", "a_gpu_that_fails::another_process", "--nocapture", "--test-threads=1"])
+            .env(ROLE, told)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("a process");
+        let mut program = Self(child);
+        let mut lines = BufReader::new(program.0.stdout.take().expect("its output")).lines();
+        assert!(lines.any(|line| line.expect("a line").ends_with(READY)), "the {role} has ended");
+        program
+    }
+
+    fn kill(&mut self) {
+        self.0.kill().expect("killed");
+        self.0.wait().expect("ended");
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Not a test: what [`Program`] runs.
+#[test]
+fn another_process() {
+    let Ok(told) = std::env::var(ROLE) else { return };
+    let [role, dir, catalog] = told.split(' ').collect::<Vec<_>>()[..] else { panic!("told {told:?}") };
+    let config = ClientConfig { dir: dir.into(), catalogs: vec![catalog.to_owned()], ..ClientConfig::default() };
+    // Ends with whoever started it, if not before.
+    let until_alone = || std::io::stdin().lines().count();
+    if role == "node" {
+        let _node = start_node("n0", &config);
+        println!("{READY}");
+        until_alone();
+        return;
+    }
+    let engine = Engine::new(|at| at as u8);
+    let client = Client::connect(config).expect("a client");
+    let transfers = engine.transfers(&client);
+    engine.driver.hold_after(0);
+    transfers.submit(Direction::Save, job(1, &[1, 2], &[1, 2]));
+    eventually("the copy is under way", || engine.driver.is_busy());
+    println!("{READY}");
+    until_alone();
+    std::process::exit(1);
+}

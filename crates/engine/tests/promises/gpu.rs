@@ -1,0 +1,164 @@
+//! A pool, and engines whose GPU is pretended.
+
+use crate::reports::{eventually, wait};
+use std::cell::OnceCell;
+use std::sync::Arc;
+use std::time::Duration;
+use tempfile::TempDir;
+use tidepool_catalog::{CatalogConfig, Server};
+use tidepool_client::door::{Door as _, Span, Way};
+use tidepool_client::{Client, ClientConfig, PutOptions};
+use tidepool_cuda::fake::{Books, Fake};
+use tidepool_cuda::{Choice, Driver as _, Gpu};
+use tidepool_engine::{DeviceMover, Direction, Hashes, Job, KeyPrefix, Layout, Part, Piece, TransferConfig, Transfers};
+use tidepool_node::{Node, NodeConfig};
+use tidepool_types::ByteSize;
+
+pub(crate) const BLOCKS: usize = 16;
+/// Not what the kernel takes, and what it does.
+pub(crate) const PIECES: [usize; 3] = [4104, 16 << 10, 16 << 10];
+pub(crate) const BLOCK: u64 = (4104 + (32 << 10)) as u64;
+
+/// A catalog and a place for nodes, with one of them unless it is a process of its own.
+pub(crate) struct Pool {
+    /// What looks into the pool from outside.
+    looker: OnceCell<Client>,
+    pub(crate) node: Option<Node>,
+    catalog: Server,
+    dir: TempDir,
+}
+
+impl Pool {
+    pub(crate) fn new() -> Self {
+        let mut pool = Self::without_node();
+        pool.node = Some(start_node("n0", &pool.config()));
+        pool
+    }
+
+    pub(crate) fn without_node() -> Self {
+        let dir = tempfile::tempdir_in("/dev/shm").expect("a directory in shared memory");
+        let catalog =
+            Server::start(CatalogConfig { settle: Duration::ZERO, ..CatalogConfig::default() }).expect("a catalog");
+        Self { looker: OnceCell::new(), node: None, catalog, dir }
+    }
+
+    pub(crate) fn config(&self) -> ClientConfig {
+        let catalogs = vec![self.catalog.address().to_string()];
+        ClientConfig { dir: self.dir.path().to_owned(), catalogs, ..ClientConfig::default() }
+    }
+
+    /// To a client that uses no shared memory every node is on another host.
+    pub(crate) fn config_elsewhere(&self) -> ClientConfig {
+        ClientConfig { local: false, ..self.config() }
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        Client::connect(self.config()).expect("a client")
+    }
+
+    pub(crate) fn looker(&self) -> &Client {
+        self.looker.get_or_init(|| self.client())
+    }
+
+    pub(crate) fn put(&self, name: u64, bytes: &[u8]) {
+        self.looker().put(key(name), bytes, &PutOptions::default()).expect("space");
+    }
+
+    /// What the pool has under a name of [`job`].
+    pub(crate) fn stored(&self, name: u64) -> Option<Vec<u8>> {
+        self.looker().get(key(name)).expect("a pool")
+    }
+}
+
+/// A node for the clients of `config`.
+pub(crate) fn start_node(name: &str, config: &ClientConfig) -> Node {
+    let (dir, catalogs) = (config.dir.clone(), config.catalogs.clone());
+    let config = NodeConfig { dir, catalogs, capacity: ByteSize(128 << 20), ..NodeConfig::small(name) };
+    Node::start(config).expect("a small node")
+}
+
+/// An engine whose KV cache, three layers, lies in a GPU's memory.
+pub(crate) struct Engine {
+    pub(crate) driver: Arc<Fake>,
+    pub(crate) gpu: Arc<Gpu>,
+    pub(crate) layers: Vec<u64>,
+    pub(crate) pieces: [usize; 3],
+}
+
+impl Engine {
+    pub(crate) fn new(fill: impl Fn(usize) -> u8) -> Self {
+        Self::with(PIECES, fill)
+    }
+
+    pub(crate) fn with(pieces: [usize; 3], fill: impl Fn(usize) -> u8) -> Self {
+        let driver = Arc::new(Fake::default());
+        let gpu = Arc::new(Gpu::with_choice(driver.clone(), Choice::default()));
+        let layers: Vec<u64> = pieces.map(|len| driver.allocate(BLOCKS * len).expect("memory")).to_vec();
+        let engine = Self { driver, gpu, layers, pieces };
+        for (layer, len) in pieces.into_iter().enumerate() {
+            let mut bytes: Vec<u8> = (0..BLOCKS * len).map(|at| fill(layer * 131 + at / 7)).collect();
+            engine.transfer(Way::In, engine.layers[layer], &mut bytes);
+        }
+        engine
+    }
+
+    /// Ends the engine, whose transfers and clients are gone: its driver has nothing back to get but the KV cache's layers.
+    pub(crate) fn end(self) {
+        let Self { driver, gpu, layers, .. } = self;
+        drop(gpu);
+        let layers_only = Books { memory: layers.len(), ..Books::default() };
+        eventually("the driver has everything back", || driver.books() == layers_only);
+    }
+
+    fn transfer(&self, way: Way, device: u64, bytes: &mut [u8]) {
+        // With lanes of its own, so that the engine's are as they were.
+        let gpu = Gpu::with_choice(self.driver.clone(), Choice::default());
+        // SAFETY: the bytes outlive the pin, and the flight lands before it goes.
+        unsafe {
+            let _pin = gpu.pin(bytes.as_mut_ptr(), bytes.len(), true).expect("pinned");
+            let span = Span { host: bytes.as_mut_ptr(), device, len: bytes.len() };
+            gpu.begin(way, &[span]).and_then(|flight| flight.land()).expect("copied");
+        }
+    }
+
+    pub(crate) fn block(&self, block: usize) -> Vec<u8> {
+        let mut all = Vec::new();
+        for (layer, len) in self.layers.iter().zip(self.pieces) {
+            let mut bytes = vec![0; len];
+            self.transfer(Way::Out, layer + (block * len) as u64, &mut bytes);
+            all.append(&mut bytes);
+        }
+        all
+    }
+
+    fn layout(&self) -> Layout {
+        let piece = |(base, len): (&u64, usize)| Piece { base: *base as usize, stride: len, len };
+        Layout::new(vec![self.layers.iter().zip(self.pieces).map(piece).collect()], BLOCKS as u32).expect("a layout")
+    }
+
+    pub(crate) fn transfers(&self, client: &Client) -> Transfers {
+        self.transfers_with(client, TransferConfig::default())
+    }
+
+    pub(crate) fn transfers_with(&self, client: &Client, config: TransferConfig) -> Transfers {
+        // SAFETY: the pretended GPU keeps its memory, and blocks are only looked at when their jobs are over.
+        let mover = unsafe { DeviceMover::new(self.layout(), self.gpu.clone()) }.expect("the GPU's memory");
+        Transfers::start(client, Box::new(mover), config).expect("threads")
+    }
+}
+
+/// The key of a name.
+pub(crate) fn key(name: u64) -> Vec<u8> {
+    KeyPrefix::new("gpu/").key(&name.to_be_bytes())
+}
+
+pub(crate) fn job(id: u64, names: &[u64], blocks: &[u32]) -> Job {
+    let bytes: Vec<u8> = names.iter().copied().flat_map(u64::to_be_bytes).collect();
+    let hashes = Hashes::new(bytes, 8).expect("whole hashes");
+    Job { id, parts: vec![Part { group: 0, prefix: KeyPrefix::new("gpu/"), hashes, blocks: blocks.to_vec() }] }
+}
+
+pub(crate) fn done(transfers: &Transfers, direction: Direction, job: Job) -> Vec<(usize, u32)> {
+    transfers.submit(direction, job);
+    wait(transfers).failed
+}

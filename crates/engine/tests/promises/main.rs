@@ -1,0 +1,7 @@
+//! What this crate promises, each promise a test, against real nodes; GPUs are pretended.
+
+mod a_gpu_that_fails;
+mod blocks_and_lookups;
+mod blocks_of_a_gpu;
+mod gpu;
+mod reports;
