@@ -45,9 +45,9 @@ def write_model(folder: Path, config: dict[str, Any]) -> Path:
 
 
 class Engine:
-    """A vLLM in a process of its own, and another for its core."""
+    """A vLLM in a process of its own, and another for its core; ``lone`` or ``shared``, as engine.py says."""
 
-    def __init__(self, model: Path, connector: dict[str, Any] | None, **options: Any) -> None:
+    def __init__(self, model: Path, connector: dict[str, Any] | None, kind: str = "shared", **options: Any) -> None:
         settings = {
             "dtype": "bfloat16",
             "load_format": "dummy",
@@ -72,7 +72,7 @@ class Engine:
         self._last = 0
         self._lock = threading.Lock()
         self._process = subprocess.Popen(
-            [sys.executable, str(HERE / "engine.py"), str(model), json.dumps(settings)],
+            [sys.executable, str(HERE / "engine.py"), kind, str(model), json.dumps(settings)],
             env={**os.environ, **environment},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
