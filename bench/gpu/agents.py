@@ -14,9 +14,9 @@ from typing import Any
 from parts import Engine
 
 BLOCK_TOKENS = 512
-#: A session is cut where it has grown to this, and of its turns as many are played, evenly spread.
+#: A session is cut where it has grown to this, and as many of its last turns are played.
 MOST_TOKENS = 80_000
-TURNS = 11
+TURNS = 10
 #: Output that decoding would spend its time on, not the cache.
 MOST_OUTPUT = 64
 
@@ -35,9 +35,7 @@ def sessions(agents: int, seed: int) -> list[list[dict[str, Any]]]:
     grown = [grows(turns) for turns in by_session.values()]
     long = [turns for turns in grown if len(turns) >= TURNS and turns[-1]["input_tokens"] >= MOST_TOKENS * 0.9]
     assert len(long) >= agents, f"only {len(long)} sessions grow to {MOST_TOKENS} tokens"
-    return [
-        [turn_of(turns[round(at * (len(turns) - 1) / (TURNS - 1))]) for at in range(TURNS)] for turns in long[:agents]
-    ]
+    return [[turn_of(turn) for turn in turns[-TURNS:]] for turns in long[:agents]]
 
 
 def grows(turns: list[Any]) -> list[Any]:

@@ -209,8 +209,8 @@ TABLES: dict[str, Callable[[], Table]] = {
     "a": table_a,
     "b": table_b,
     "c": table_c,
-    "d-saturated": lambda: table_d(8, 0.05),
-    "d-light": lambda: table_d(2, 1.0),
+    "d-saturated": lambda: table_d(7, 0.2),
+    "d-light": lambda: table_d(2, 0.5),
 }
 
 
