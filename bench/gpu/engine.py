@@ -1,7 +1,8 @@
-"""One vLLM that does what it is told: ``engine.py MODEL OPTIONS``, the options of the engine as JSON.
+"""One vLLM that does what it is told: ``engine.py KIND MODEL OPTIONS``, the options of the engine as JSON.
 
-Reads one JSON object a line and answers each with a line ``ANSWER {...}`` that has its id; requests run at the same
-time. A prompt is a list of [seed, length], so that tokens need not be sent.
+Reads one JSON object a line and answers each with a line ``ANSWER {...}`` that has its id. An engine that is ``shared``
+answers requests at the same time, as a server does; one that is ``lone`` takes one after the other, and its times are
+without a server's. A prompt is a list of [seed, length], so that tokens need not be sent.
 """
 
 import asyncio
@@ -9,10 +10,11 @@ import json
 import os
 import sys
 import time
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import numpy
-from vllm import SamplingParams
+from vllm import LLM, SamplingParams
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.metrics.reader import get_metrics_snapshot
@@ -24,7 +26,45 @@ def tokens_of(prompt: list[list[int]], vocabulary: int) -> list[int]:
     return tokens
 
 
-class Engine:
+def counted() -> dict[str, float]:
+    """What the connector has counted."""
+    named = "vllm:tidepool_"
+    found = (metric for metric in get_metrics_snapshot() if metric.name.startswith(named))
+    return {metric.name.removeprefix(named): metric.value for metric in found if hasattr(metric, "value")}
+
+
+class Lone:
+    def __init__(self, model: str, options: dict[str, Any]) -> None:
+        self._llm = LLM(model=model, skip_tokenizer_init=True, disable_log_stats=False, **options)
+        self._vocabulary = self._llm.model_config.get_vocab_size()
+
+    async def generate(self, name: str, prompt: list[list[int]], tokens: int) -> Any:
+        """Seconds to the only token, tokens that came from a cache, and what was generated."""
+        assert tokens == 1
+        how = SamplingParams(temperature=0, max_tokens=1, ignore_eos=True, detokenize=False)
+        asked: Any = {"prompt_token_ids": tokens_of(prompt, self._vocabulary)}
+        began = time.perf_counter()
+        [answer] = self._llm.generate([asked], how, use_tqdm=False)
+        first = time.perf_counter() - began
+        return {"first": first, "cached": answer.num_cached_tokens, "tokens": list(answer.outputs[0].token_ids)}
+
+    async def numbers(self) -> dict[str, float]:
+        return counted()
+
+    async def forget(self) -> bool:
+        return await forgotten(lambda: asyncio.sleep(0, self._llm.reset_prefix_cache()))
+
+
+async def forgotten(reset: Callable[[], Awaitable[bool]]) -> bool:
+    """Empties an engine's own prefix cache, once nothing holds its blocks any more."""
+    until = time.monotonic() + 30
+    while not await reset():
+        assert time.monotonic() < until, "blocks are held for ever"
+        await asyncio.sleep(0.02)
+    return True
+
+
+class Shared:
     def __init__(self, model: str, options: dict[str, Any]) -> None:
         self._llm = AsyncLLM.from_engine_args(AsyncEngineArgs(model=model, skip_tokenizer_init=True, **options))
         self._vocabulary = self._llm.model_config.get_vocab_size()
@@ -47,22 +87,14 @@ class Engine:
         }
 
     async def numbers(self) -> dict[str, float]:
-        """What the connector has counted."""
-        named = "vllm:tidepool_"
-        counted = (metric for metric in get_metrics_snapshot() if metric.name.startswith(named))
-        return {metric.name.removeprefix(named): metric.value for metric in counted if hasattr(metric, "value")}
+        return counted()
 
     async def forget(self) -> bool:
-        """Empties the engine's own prefix cache, once nothing holds its blocks any more."""
-        until = time.monotonic() + 30
-        while not await self._llm.reset_prefix_cache():
-            assert time.monotonic() < until, "blocks are held for ever"
-            await asyncio.sleep(0.02)
-        return True
+        return await forgotten(self._llm.reset_prefix_cache)
 
 
-async def serve(model: str, options: str) -> None:
-    engine = Engine(model, json.loads(options))
+async def serve(kind: str, model: str, options: str) -> None:
+    engine = {"lone": Lone, "shared": Shared}[kind](model, json.loads(options))
     print("ANSWER", json.dumps({"id": "ready", "answer": os.getpid()}), flush=True)
     lines: asyncio.Queue[str] = asyncio.Queue()
     loop = asyncio.get_running_loop()

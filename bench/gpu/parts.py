@@ -48,9 +48,9 @@ def write_model(folder: Path, config: dict[str, Any]) -> Path:
 
 
 class Engine:
-    """A vLLM in a process of its own, and another for its core."""
+    """A vLLM in a process of its own, and another for its core; ``lone`` or ``shared``, as engine.py says."""
 
-    def __init__(self, model: Path, connector: dict[str, Any] | None, **options: Any) -> None:
+    def __init__(self, model: Path, connector: dict[str, Any] | None, kind: str = "shared", **options: Any) -> None:
         settings = {
             "dtype": "bfloat16",
             "load_format": "dummy",
@@ -70,7 +70,8 @@ class Engine:
             "HF_HUB_OFFLINE": "1",
             "VLLM_LOGGING_LEVEL": os.environ.get("VLLM_LOGGING_LEVEL", "INFO"),
         }
-        self._told = Told([sys.executable, str(HERE / "engine.py"), str(model), json.dumps(settings)], environment)
+        line = [sys.executable, str(HERE / "engine.py"), kind, str(model), json.dumps(settings)]
+        self._told = Told(line, environment)
         self.log, self.order = self._told.log, self._told.order
         self._names = count()
 

@@ -1,13 +1,16 @@
 """The vLLM that all proofs run: small, on the CPU, with numbers exact enough to compare."""
 
 import json
+import os
 
 from vllm import LLM
 
 
 def start(model: str, connector: str) -> LLM:
-    """With a connector given as JSON, or ``none``."""
-    options = {} if connector == "none" else {"kv_transfer_config": json.loads(connector)}
+    """With a connector given as JSON, or ``none``, and what else ``ENGINE_OPTIONS`` says."""
+    options = json.loads(os.environ.get("ENGINE_OPTIONS", "{}"))
+    if connector != "none":
+        options["kv_transfer_config"] = json.loads(connector)
     return LLM(
         model=model,
         dtype="float32",

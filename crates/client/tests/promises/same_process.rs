@@ -59,3 +59,41 @@ fn puts_after_the_node_has_stopped_fail_and_do_not_hang() {
     let failed = client.put("other", b"bytes", &PutOptions::default()).unwrap_err();
     assert!(matches!(failed, PutError::NoNode | PutError::Timeout), "{failed}");
 }
+
+#[test]
+fn many_small_blocks_are_stored_whole_and_evicted_from_their_end() {
+    // Two threads write them; sealed in another order than their own, a prefix would lose blocks from its middle first.
+    let cluster = Cluster::new(1);
+    let client = cluster.client(Over::Shm);
+    let (first, second) = (blocks("first", 128), blocks("second", 160));
+    let put = |blocks: &[(String, Vec<u8>)]| {
+        let items: Vec<_> = blocks.iter().map(|(key, data)| PutItem::new(key, data)).collect();
+        let stored = client.put_batch(&items, &PutOptions::default());
+        assert!(stored.iter().all(|stored| stored.as_ref().is_ok_and(|stored| stored.moved)), "{stored:?}");
+    };
+    put(&first);
+    assert!(first.iter().all(|(key, data)| client.get(key).unwrap().as_ref() == Some(data)));
+    // As they were put: reading them has made the last the newest.
+    client.remove_matching("^first").unwrap();
+    put(&first);
+    put(&second);
+    assert!(second.iter().all(|(key, data)| client.get(key).unwrap().as_ref() == Some(data)));
+    let held = client.exists(&first.iter().map(|(key, _)| key).collect::<Vec<_>>()).unwrap();
+    let kept = held.iter().take_while(|held| **held).count();
+    assert!((1..128).contains(&kept) && !held[kept..].contains(&true), "{held:?}");
+    assert_eq!(cluster.nodes[0].pool().stats().reserved, 0);
+}
+
+#[test]
+fn more_small_blocks_than_the_node_has_room_for_are_stored_to_their_end() {
+    let cluster = Cluster::new(1);
+    let client = cluster.client(Over::Shm);
+    let blocks = blocks("k", 600);
+    assert!((blocks.len() * KEPT) as u64 > 2 * cluster.nodes[0].pool().capacity());
+    let items: Vec<_> = blocks.iter().map(|(key, data)| PutItem::new(key, data)).collect();
+    let stored = client.put_batch(&items, &PutOptions::default());
+    assert!(stored.iter().all(Result::is_ok), "{stored:?}");
+    let (key, data) = &blocks[599];
+    assert_eq!(client.get(key).unwrap().as_ref(), Some(data));
+    assert_eq!(cluster.nodes[0].pool().stats().reserved, 0);
+}

@@ -5,7 +5,12 @@
 
 use std::future::Future;
 use std::io;
+use std::task::Poll;
+use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Handle, Runtime};
+
+/// A catalog that is well answers within this time.
+const AWAKE: Duration = Duration::from_micros(200);
 
 /// See the file's head.
 pub(super) struct Driver {
@@ -27,6 +32,25 @@ impl Driver {
         // A thread of somebody's asynchronous runtime cannot drive another one.
         let driven = std::thread::scope(|scope| scope.spawn(|| runtime.block_on(work)).join());
         driven.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+
+    /// As [`Driver::drive`], for what is expected at once: looks for it again and again for a moment before it sleeps, since
+    /// waking up takes about as long as an answer.
+    pub(super) fn drive_awake<T: Send>(&self, work: impl Future<Output = T> + Send) -> T {
+        self.drive(async {
+            let mut work = std::pin::pin!(work);
+            let asleep = Instant::now() + AWAKE;
+            while Instant::now() < asleep {
+                if let Poll::Ready(done) =
+                    std::future::poll_fn(|context| Poll::Ready(work.as_mut().poll(context))).await
+                {
+                    return done;
+                }
+                std::thread::yield_now();
+                tokio::task::yield_now().await;
+            }
+            work.await
+        })
     }
 
     /// Moves what can be moved without waiting.

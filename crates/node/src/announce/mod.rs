@@ -218,7 +218,7 @@ impl Announcer {
     fn waited(&self, Target { link, driver, .. }: &Target, number: u64, until: Instant) -> Waited {
         let bound = self.config.ack_bound;
         let known = link.acknowledged(number, until, bound);
-        known.unwrap_or_else(|| driver.drive(link.wait_acknowledged(number, until, bound)))
+        known.unwrap_or_else(|| driver.drive_awake(link.wait_acknowledged(number, until, bound)))
     }
 
     /// Tells catalogs, with the next heartbeat, how many bytes are used.

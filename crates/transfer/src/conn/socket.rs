@@ -104,8 +104,14 @@ impl Socket {
         if self.is_closed() { Err(ConnError::Closed) } else { Ok(()) }
     }
 
+    /// Whether one of `events`, or the end of the connection, is there already.
+    pub(crate) fn is_ready(&self, events: PollFlags) -> bool {
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        !matches!(poll(&mut [PollFd::new(&self.fd, events)], Some(&now)), Ok(0) | Err(Errno::INTR))
+    }
+
     /// Waits for `events`, or for the end of the connection.
-    pub(super) fn wait(&self, events: PollFlags, until: Deadline) -> Result<(), ConnError> {
+    pub(crate) fn wait(&self, events: PollFlags, until: Deadline) -> Result<(), ConnError> {
         loop {
             let left = until.remaining();
             let timeout = Timespec { tv_sec: left.as_secs().min(1 << 30) as i64, tv_nsec: left.subsec_nanos().into() };

@@ -30,6 +30,8 @@ pub(super) struct Board {
     /// How many of these the caller waits for, at least one: it is not woken for fewer while more can come.
     pub(super) awaited: usize,
     pub(super) streams: Vec<StreamState>,
+    /// The stream whose answers the caller receives itself.
+    pub(super) left_to_caller: Option<usize>,
     pub(super) last_number: u64,
     /// The length that a block is expected to have when nothing is known: a running mean of those seen.
     pub(super) typical_len: u64,
@@ -54,6 +56,7 @@ impl Board {
             finished: Vec::new(),
             awaited: 1,
             streams: (0..limits.streams).map(|_| StreamState::default()).collect(),
+            left_to_caller: None,
             last_number: 0,
             typical_len: 64 << 10,
             next_expiry: None,

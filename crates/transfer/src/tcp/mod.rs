@@ -10,9 +10,10 @@
 //! *Node.* [`serve`] answers Get and receives Write.
 //!
 //! Where things are: `board` and `stream_state` keep the books under one lock, `operation` is the life of one operation,
-//! `rail` is a stream's thread, `shared` ties them together.
+//! `rail` is a stream's thread, `landing` receives an answer, `shared` ties them together.
 
 mod board;
+mod landing;
 mod operation;
 mod rail;
 pub mod serve;
@@ -119,13 +120,12 @@ impl TcpTransport {
     ) -> Result<Self, ConnError> {
         let streams = config.streams.clamp(1, MAX_STREAMS);
         let shared = Arc::new(Shared::new(address, epoch, client, TcpConfig { streams, ..config })?);
-        let mut first = Some(shared.connect_until(0, false, until)?);
+        shared.connect_until(0, false, until)?;
         let mut transport = Self { shared, rails: Vec::new() };
         for stream in 0..streams {
-            let rail = Rail { shared: Arc::clone(&transport.shared), stream, scratch: Vec::new() };
-            let first = first.take();
+            let rail = Rail { shared: Arc::clone(&transport.shared), stream };
             let thread = std::thread::Builder::new().name(format!("tcp-{stream}"));
-            transport.rails.push(thread.spawn(move || rail.run(first))?);
+            transport.rails.push(thread.spawn(move || rail.run())?);
         }
         Ok(transport)
     }
@@ -140,7 +140,7 @@ impl Transport for TcpTransport {
             let mut board = self.shared.board.lock();
             answers.extend(ops.by_ref().take(SUBMIT_STEP).map(|op| board.submit(op, deadline, late)));
             drop(board);
-            self.shared.dispatch();
+            self.shared.dispatch_for_caller();
         }
         answers
     }
@@ -154,14 +154,33 @@ impl Transport for TcpTransport {
         board.awaited = least.max(1);
         loop {
             board.expire();
-            if board.is_worth_a_wake() || board.under_way() == 0 || until.has_passed() {
-                let finished = board.finished.len();
-                done.append(&mut board.finished);
-                return finished;
+            if board.is_worth_a_wake() || board.under_way() == 0 {
+                break;
             }
-            let wake = board.next_expiry.map_or(until, |earliest| earliest.min(until));
-            self.shared.changed.wait_until(&mut board, wake.instant());
+            let end = board.next_expiry;
+            let wake = end.map_or(until, |earliest| earliest.min(until));
+            if let Some(stream) = board.left_to_caller {
+                drop(board);
+                // What has arrived is taken in also when it is late: nobody else does.
+                let received = self.shared.receive_for_caller(stream, wake, end);
+                board = self.shared.board.lock();
+                if received {
+                    continue;
+                }
+            }
+            if until.has_passed() {
+                break;
+            }
+            if board.left_to_caller.is_none() {
+                self.shared.changed.wait_until(&mut board, wake.instant());
+            }
         }
+        let finished = board.finished.len();
+        done.append(&mut board.finished);
+        let left = board.caller_leaves();
+        drop(board);
+        left.into_iter().for_each(|stream| self.shared.wake(stream));
+        finished
     }
 
     fn cancel(&mut self, token: u64) {

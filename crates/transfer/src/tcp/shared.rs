@@ -2,17 +2,27 @@
 
 use super::TcpConfig;
 use super::board::Board;
+use super::landing::Lander;
 use crate::conn::{ConnError, Connection, FrameReceiver, FrameSender, Socket};
 use parking_lot::{Condvar, Mutex};
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, PollFlags, eventfd};
 use rustix::fd::OwnedFd;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use tidepool_types::{BlockId, ClientId, CopyName, Deadline, Epoch};
 use tidepool_wire::message::{Hello, Request};
 
-/// Locks are taken in this order: a sender, then the board. The board's is never held while bytes move.
+/// How long a peer may keep silent inside an answer that the caller receives: it should not hold the caller for as long as a
+/// thread that has nothing else to do.
+const CALLERS_PATIENCE: Duration = Duration::from_millis(250);
+
+/// How long a caller looks again and again whether its answer has come before it sleeps. A small answer takes about as long,
+/// and a core that goes to sleep meanwhile takes half of that to wake up, most of all a virtual one.
+const CALLERS_SPIN: Duration = Duration::from_micros(150);
+
+/// Locks are taken in this order: a receiver, a sender, then the board. The board's is never held while bytes move.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) config: TcpConfig,
@@ -24,6 +34,8 @@ pub(super) struct Shared {
     pub(super) changed: Condvar,
     /// The sending half of each stream, while it is up. Held while a frame is sent: frames never mix.
     pub(super) senders: Vec<Mutex<Option<FrameSender>>>,
+    /// The receiving half of each stream, while it is up. Held while an answer is received.
+    pub(super) receivers: Vec<Mutex<Option<FrameReceiver>>>,
     /// The socket of each stream that is being connected.
     dialling: Vec<Mutex<Option<Arc<Socket>>>>,
     /// Wakes each stream's thread.
@@ -46,6 +58,7 @@ impl Shared {
             board: Mutex::new(Board::new(config.limits())),
             changed: Condvar::new(),
             senders: (0..config.streams).map(|_| Mutex::new(None)).collect(),
+            receivers: (0..config.streams).map(|_| Mutex::new(None)).collect(),
             dialling: (0..config.streams).map(|_| Mutex::new(None)).collect(),
             wakes: wakes.collect::<Result<_, _>>()?,
             stop: AtomicBool::new(false),
@@ -54,16 +67,11 @@ impl Shared {
     }
 
     /// Connects a stream within the connect budget and puts it to use.
-    pub(super) fn connect(&self, stream: usize, probation: bool) -> Result<FrameReceiver, ConnError> {
+    pub(super) fn connect(&self, stream: usize, probation: bool) -> Result<(), ConnError> {
         self.connect_until(stream, probation, Deadline::after(self.config.connect))
     }
 
-    pub(super) fn connect_until(
-        &self,
-        stream: usize,
-        probation: bool,
-        until: Deadline,
-    ) -> Result<FrameReceiver, ConnError> {
+    pub(super) fn connect_until(&self, stream: usize, probation: bool, until: Deadline) -> Result<(), ConnError> {
         let hello = Hello { client: self.client, wants_memory: false };
         let dialling = |socket: &Arc<Socket>| {
             *self.dialling[stream].lock() = Some(Arc::clone(socket));
@@ -82,21 +90,61 @@ impl Shared {
         }
         let (sender, mut receiver) = connection.into_halves();
         receiver.set_frame_budget(self.config.stall);
+        let mut slot = self.receivers[stream].lock();
         self.board.lock().stream_up(stream, Arc::clone(receiver.socket()), probation);
         *self.senders[stream].lock() = Some(sender);
         if self.is_over() {
             // The transport was dropped meanwhile and may have closed the sockets before this one was among them.
             receiver.socket().close();
         }
-        Ok(receiver)
+        *slot = Some(receiver);
+        Ok(())
     }
 
-    /// Takes a failed stream out of use and its work to the others.
+    /// Takes a failed stream out of use and its work to the others, unless somebody has done so before.
     pub(super) fn detach(&self, stream: usize, socket: &Socket) {
         socket.close();
+        // Whoever was receiving has let go before the board hears that nobody touches any memory.
+        let mut slot = self.receivers[stream].lock();
+        if !slot.as_ref().is_some_and(|receiver| std::ptr::eq(&raw const **receiver.socket(), socket)) {
+            return;
+        }
+        *slot = None;
         *self.senders[stream].lock() = None;
         self.settle(|board| board.stream_down(stream));
+        drop(slot);
         self.dispatch();
+        self.wake(stream);
+    }
+
+    /// Receives an answer that was left to the caller, who waits for it no longer than `until`; an answer that has begun
+    /// must be whole at `end`. Sends what it gave cause to ask for. `false`: nothing came in time.
+    pub(super) fn receive_for_caller(&self, stream: usize, until: Deadline, end: Option<Deadline>) -> bool {
+        let mut slot = self.receivers[stream].lock();
+        let Some(receiver) = slot.as_mut() else {
+            self.board.lock().left_to_caller = None;
+            return true;
+        };
+        if !receiver.has_buffered() && matches!(wait_for_bytes(receiver.socket(), until), Err(ConnError::TimedOut)) {
+            return false;
+        }
+        let patience = CALLERS_PATIENCE.min(self.config.stall);
+        receiver.set_frame_budget(patience);
+        let received = Lander { shared: self, stream, patience, end, scratch: Vec::new() }.receive(receiver);
+        receiver.set_frame_budget(self.config.stall);
+        if let Err(error) = received {
+            tracing::debug!(stream, %error, "stream down");
+            let socket = Arc::clone(receiver.socket());
+            drop(slot);
+            self.board.lock().left_to_caller = None;
+            self.detach(stream, &socket);
+            return true;
+        }
+        drop(slot);
+        if !self.board.lock().reads.is_empty() {
+            self.dispatch_for_caller();
+        }
+        true
     }
 
     /// A stream cannot be connected: without any other, or with another incarnation in the peer's place, that is the end.
@@ -139,8 +187,22 @@ impl Shared {
         result
     }
 
-    /// Sends waiting reads on the least busy streams, one request each in turn, and wakes idle threads for writes.
+    /// As [`Shared::dispatch`], for a caller who is about to poll: a lone small answer is left to it, which spares the
+    /// caller one of the two threads that would have to wake up.
+    pub(super) fn dispatch_for_caller(&self) {
+        self.send_all_reads();
+        self.board.lock().leave_to_caller();
+        self.wake_for_work();
+    }
+
+    /// Sends waiting reads, and wakes idle threads for answers and writes.
     pub(super) fn dispatch(&self) {
+        self.send_all_reads();
+        self.wake_for_work();
+    }
+
+    /// Sends waiting reads on the least busy streams, one request each in turn.
+    fn send_all_reads(&self) {
         let mut order: Vec<usize> = (0..self.senders.len()).collect();
         {
             let board = self.board.lock();
@@ -159,11 +221,20 @@ impl Shared {
                 }
             }
         }
+    }
+
+    fn wake_for_work(&self) {
         let board = self.board.lock();
-        let waiting = board.writes.len() + board.reads.len();
-        let idle: Vec<usize> = (0..order.len()).filter(|stream| board.streams[*stream].idle).take(waiting).collect();
+        let mut waiting = board.writes.len() + board.reads.len();
+        let needed = |stream: &usize| {
+            let due = board.streams[*stream].has_requests() && board.left_to_caller != Some(*stream);
+            let for_waiting = !due && waiting > 0;
+            waiting -= usize::from(for_waiting);
+            board.streams[*stream].idle && (due || for_waiting)
+        };
+        let woken: Vec<usize> = (0..self.senders.len()).filter(needed).collect();
         drop(board);
-        idle.into_iter().for_each(|stream| self.wake(stream));
+        woken.into_iter().for_each(|stream| self.wake(stream));
     }
 
     /// Sends one Get on a stream; `false` if there is nothing to send or no room for it.
@@ -192,4 +263,16 @@ impl Shared {
         // It fails only if there was nothing to clear.
         let _ = rustix::io::read(&self.wakes[stream], &mut [0u8; 8]);
     }
+}
+
+/// Waits for bytes, without sleeping at first.
+fn wait_for_bytes(socket: &Socket, until: Deadline) -> Result<(), ConnError> {
+    let asleep = until.capped(CALLERS_SPIN);
+    while !asleep.has_passed() {
+        if socket.is_ready(PollFlags::IN) {
+            return Ok(());
+        }
+        std::thread::yield_now();
+    }
+    socket.wait(PollFlags::IN, until)
 }

@@ -13,6 +13,8 @@ use tidepool_wire::message::{Blocks, Get, GetOutcome, SlotName};
 /// Bounds of the bytes that one Get asks for, unless a single slice has more: a batch is spread over all streams, but
 /// not into frames too small to be worth their overhead.
 const GET_BYTES: std::ops::RangeInclusive<u64> = 128 << 10..=1 << 20;
+/// The most bytes that a caller receives itself instead of leaving them to a stream's thread.
+const CALLERS_BYTES: u64 = 512 << 10;
 /// The most items of one Get.
 const GET_ITEMS: usize = 512;
 
@@ -164,6 +166,23 @@ impl Board {
         for sent in requests.iter().rev() {
             sent.slices[sent.answered..].iter().rev().for_each(|slice| self.move_slice(*slice));
         }
+    }
+
+    /// Leaves what is under way to the caller if it is all on one stream, whose thread idles, and so little that it waits in
+    /// the socket until the caller comes for it.
+    pub(super) fn leave_to_caller(&mut self) {
+        let mut busy = (0..self.streams.len()).filter(|stream| self.streams[*stream].has_requests());
+        let lone = busy.next().filter(|_| busy.next().is_none() && self.reads.is_empty() && self.writes.is_empty());
+        let small = |stream: &usize| {
+            let state = &self.streams[*stream];
+            state.idle && state.bytes <= CALLERS_BYTES && !state.requests.iter().any(|sent| sent.write)
+        };
+        self.left_to_caller = lone.filter(small);
+    }
+
+    /// The caller goes; `Some` names the stream whose thread has to receive what is still under way.
+    pub(super) fn caller_leaves(&mut self) -> Option<usize> {
+        self.left_to_caller.take().filter(|stream| self.streams[*stream].has_requests())
     }
 
     pub(super) fn streams_up(&self) -> usize {
