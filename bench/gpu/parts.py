@@ -5,13 +5,16 @@ import os
 import subprocess
 import sys
 import tempfile
-import threading
-from concurrent.futures import Future
+from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 HERE = Path(__file__).parent
+sys.path.append(str(HERE.parents[1] / "python" / "tests" / "vllm"))
+
+from told import Told  # noqa: E402
+
 #: A vLLM with weights made up on the spot starts in about half a minute.
 START = 240
 ANSWER = 240
@@ -67,57 +70,17 @@ class Engine:
             "HF_HUB_OFFLINE": "1",
             "VLLM_LOGGING_LEVEL": os.environ.get("VLLM_LOGGING_LEVEL", "INFO"),
         }
-        self._log: list[str] = []
-        self._waiting: dict[str, Future[Any]] = {"ready": Future()}
-        self._last = 0
-        self._lock = threading.Lock()
-        self._process = subprocess.Popen(
-            [sys.executable, str(HERE / "engine.py"), kind, str(model), json.dumps(settings)],
-            env={**os.environ, **environment},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        threading.Thread(target=self._listen, daemon=True).start()
-
-    def _listen(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if line.startswith("ANSWER "):
-                said = json.loads(line.removeprefix("ANSWER "))
-                waiting = self._waiting.pop(said["id"])
-                if "error" in said:
-                    waiting.set_exception(RuntimeError(said["error"] + "\n" + self.log()[-8000:]))
-                else:
-                    waiting.set_result(said["answer"])
-            else:
-                self._log.append(line)
-        for waiting in list(self._waiting.values()):
-            waiting.set_exception(RuntimeError("the engine has ended:\n" + "".join(self._log)[-20000:]))
-
-    def log(self) -> str:
-        return "".join(self._log)
+        line = [sys.executable, str(HERE / "engine.py"), kind, str(model), json.dumps(settings)]
+        self._told = Told(line, environment)
+        self.log, self.order = self._told.log, self._told.order
+        self._names = count()
 
     def ready(self) -> "Engine":
-        waiting = self._waiting.get("ready")
-        if waiting is not None:
-            waiting.result(START)
+        self._told.wait_until_ready(START)
         return self
 
-    def order(self, do: str, **arguments: Any) -> "Future[Any]":
-        with self._lock:
-            self._last += 1
-            name = str(self._last)
-            future: Future[Any] = Future()
-            self._waiting[name] = future
-            assert self._process.stdin is not None
-            self._process.stdin.write(json.dumps({"id": name, "do": do, **arguments}) + "\n")
-            self._process.stdin.flush()
-        return future
-
     def ask(self, prompt: list[list[int]], tokens: int = 1) -> Any:
-        return self.order("generate", name=f"r{self._last}", prompt=prompt, tokens=tokens).result(ANSWER)
+        return self.order("generate", name=f"r{next(self._names)}", prompt=prompt, tokens=tokens).result(ANSWER)
 
     def numbers(self) -> dict[str, float]:
         """What the connector has counted, as of a step that begins now."""
@@ -129,13 +92,10 @@ class Engine:
         self.order("forget").result(ANSWER)
 
     def end(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
         try:
-            self._process.wait(20)
+            self._told.end(20)
         except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+            self._told.kill()
 
 
 class Pool:

@@ -1,20 +1,18 @@
 """Engines and pools as processes, for tests: each is told what to do, and can be stopped and killed."""
 
 import json
-import os
 import signal
 import subprocess
 import tempfile
-import threading
 from collections.abc import Iterator
 from pathlib import Path
-from queue import Queue
 from typing import Any
+
+from .told import Told
 
 HERE = Path(__file__).parent
 #: A vLLM on two slow cores starts in under a minute.
 LIMIT = 400
-_ENDED = object()
 
 
 class Engine:
@@ -22,45 +20,11 @@ class Engine:
 
     def __init__(self, python: str, model: Path, connector: dict[str, Any] | None, environment: dict[str, str]) -> None:
         configuration = "none" if connector is None else json.dumps(connector)
-        self._log: list[str] = []
-        self._answers: Queue[Any] = Queue()
-        self._process = subprocess.Popen(
-            [python, str(HERE / "serve.py"), str(model), configuration],
-            env={**os.environ, **environment},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        threading.Thread(target=self._listen, daemon=True).start()
-
-    def _listen(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if line.startswith("ANSWER "):
-                self._answers.put(json.loads(line.removeprefix("ANSWER ")))
-            else:
-                self._log.append(line)
-        self._answers.put(_ENDED)
-
-    def log(self) -> str:
-        return "".join(self._log)
-
-    def answer(self) -> Any:
-        """What it answers to the oldest order that has no answer yet."""
-        answer = self._answers.get(timeout=LIMIT)
-        assert answer is not _ENDED, self.log()[-4000:]
-        return answer
-
-    def order(self, do: str, **arguments: Any) -> None:
-        """Tells it to do something, and does not wait."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps({"do": do, **arguments}) + "\n")
-        self._process.stdin.flush()
+        self._told = Told([python, str(HERE / "serve.py"), str(model), configuration], environment)
+        self.log, self.order, self.kill = self._told.log, self._told.order, self._told.kill
 
     def tell(self, do: str, **arguments: Any) -> Any:
-        self.order(do, **arguments)
-        return self.answer()
+        return self.order(do, **arguments).result(LIMIT)
 
     def ask(self, *prompts: Any, tokens: int = 8, params: Any = None) -> list[Any]:
         """Generates for prompts, all at once: each a (seed, length), or tokens."""
@@ -70,15 +34,12 @@ class Engine:
     def number(self, name: str) -> int:
         return int(self.tell("metrics").get(f"vllm:{name}", 0))
 
+    def wait_until_ready(self) -> None:
+        self._told.wait_until_ready(LIMIT)
+
     def end(self) -> int:
         """Ends it in order; the answer is its exit status."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        return self._process.wait(60)
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.wait()
+        return self._told.end(60)
 
 
 class TidePool:
@@ -134,7 +95,7 @@ class TidePool:
 def running(engine: Engine) -> Iterator[Engine]:
     """A fixture's engine, from ready to end."""
     try:
-        assert engine.answer() == "ready"
+        engine.wait_until_ready()
         yield engine
         assert engine.end() == 0, engine.log()[-4000:]
     finally:

@@ -14,7 +14,7 @@ import torch
 from caches import BLOCKS, Cache, caches
 from simulated import full
 from tidepool._native import BlockTransfers
-from tidepool.errors import InvalidError
+from tidepool.errors import InvalidError, TidepoolError
 from tidepool.vllm.connector import TidepoolConnector
 from tidepool.vllm.groups import groups_of
 from tidepool.vllm.layout import Places, lay_out, lay_out_together
@@ -53,6 +53,12 @@ class RoundTrips(WithPool):
             known[described] = (name, make)
         if hasattr(kv_cache_interface, "KVCacheLayout"):
             self.assertGreater(pairs, 5)
+
+    def test_a_gpu_that_cannot_be_used_is_a_clear_error(self) -> None:
+        if torch.cuda.is_available():
+            self.skipTest("this host has a GPU, so nothing is proved about one without")
+        with self.assertRaisesRegex(TidepoolError, "GPU 0 cannot be used: .*cu"):
+            BlockTransfers(self.pool, [[(4096, 64, 64)]], 4, [], device=0)
 
     def check_round_trip(self, name: str, source: Cache, target: Cache, expected: Cache) -> None:
         source.fill(seed=len(name))

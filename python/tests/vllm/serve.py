@@ -1,8 +1,8 @@
 """One real vLLM on the CPU that does what it is told: ``serve.py MODEL CONNECTOR``, the connector as JSON, or
 ``none``.
 
-Reads one JSON object a line from standard input and answers each with a line ``ANSWER {...}``: many checks share one
-start.
+Reads one JSON object a line from standard input and answers each with a line ``ANSWER {...}`` that has its id: many
+checks share one start.
 """
 
 import json
@@ -118,11 +118,12 @@ def main(model: str, connector: str) -> None:
     if "tidepool.vllm" in connector:
         watch_loads()
     served = Served(model, connector)
-    print("ANSWER", json.dumps("ready"), flush=True)
+    print("ANSWER", json.dumps({"id": "ready", "answer": True}), flush=True)
     for line in sys.stdin:
-        command = json.loads(line)
-        answer = getattr(served, command.pop("do"))(**command)
-        print("ANSWER", json.dumps(answer), flush=True)
+        order = json.loads(line)
+        reply = {"id": order.pop("id")}
+        reply["answer"] = getattr(served, order.pop("do"))(**order)
+        print("ANSWER", json.dumps(reply), flush=True)
 
 
 if __name__ == "__main__":

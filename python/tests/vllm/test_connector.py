@@ -18,7 +18,7 @@ import pytest
 import tidepool
 
 from .conftest import Vllm, same_output
-from .engines import Engine, TidePool, running
+from .engines import LIMIT, Engine, TidePool, running
 
 BLOCK = 128
 #: Whole blocks, and more and less than that.
@@ -114,10 +114,10 @@ def test_blocks_of_generated_tokens_are_saved_too(a: Engine, b: Engine) -> None:
 
 
 def test_a_and_b_at_the_same_time_under_concurrent_requests(a: Engine, b: Engine, alone: dict[Any, Any]) -> None:
-    for engine, prompts in ((a, AT_ONCE), (b, AT_ONCE[::-1])):
-        engine.order("ask", prompts=prompts, tokens=8)
-    for engine, prompts in ((a, AT_ONCE), (b, AT_ONCE[::-1])):
-        for prompt, answer in zip(prompts, engine.answer(), strict=True):
+    pairs = ((a, AT_ONCE), (b, AT_ONCE[::-1]))
+    asked = [(prompts, engine.order("ask", prompts=prompts, tokens=8)) for engine, prompts in pairs]
+    for prompts, answers in asked:
+        for prompt, answer in zip(prompts, answers.result(LIMIT), strict=True):
             assert same_output(alone[prompt], answer)
     a.tell("forget")
     b.tell("forget")

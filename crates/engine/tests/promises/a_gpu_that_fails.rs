@@ -164,6 +164,28 @@ fn a_node_killed_during_a_restore_costs_what_had_not_come() {
 }
 
 #[test]
+fn a_node_killed_during_a_save_costs_its_blocks() {
+    let pool = Pool::without_node();
+    let mut node = Program::start("node", &pool);
+    let engine = Engine::new(|at| at as u8);
+    let client = pool.client();
+    let transfers = engine.transfers(&client);
+    engine.driver.hold_after(0);
+    transfers.submit(Direction::Save, job(1, &[1], &[2]));
+    eventually("the copy is under way", || engine.driver.is_busy());
+    node.kill();
+    engine.driver.go_on();
+    assert_eq!(wait(&transfers).failed, [(0, 2)]);
+    // The next node takes it, from whoever has not just been told that nobody does.
+    let _node = Program::start("node", &pool);
+    let another = pool.client();
+    assert_eq!(done(&engine.transfers(&another), Direction::Save, job(2, &[1], &[2])), []);
+    assert_eq!(pool.stored(1), Some(engine.block(2)));
+    drop((transfers, client, another));
+    engine.end();
+}
+
+#[test]
 fn a_remote_node_killed_during_a_restore_costs_what_had_not_come() {
     let pool = Pool::without_node();
     let mut node = Program::start("node", &pool);
