@@ -135,7 +135,7 @@ const fn why(partial: Partial) -> &'static str {
     match partial {
         Partial::Stopped => "it was stopped: this is about the requests that were answered before",
         Partial::PoolGone => {
-            "the pool took nothing any more, for 10 s in the end: what was asked in that time found nothing, and counts as such"
+            "the pool took nothing any more: this is about the requests that were answered while it did"
         }
     }
 }
