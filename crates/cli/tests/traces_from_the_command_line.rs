@@ -250,13 +250,13 @@ fn the_largest_numbers_that_a_trace_may_have_are_only_large() {
     let line = |at: u64, last: &str| {
         format!(
             "{{\"at_ms\":{at},\"input_tokens\":600,\"output_tokens\":4294967295,\"blocks\":\"{:016x}{:016x}\",\
-             \"session\":18446744073709551615,\"turn\":4294967295,\"pause_ms\":18446744073709551615{last}}}\n",
+             \"session\":18446744073709551615,\"turn\":4294967295,\"pause_ms\":9007199254740992{last}}}\n",
             u64::MAX,
             0
         )
     };
     let head = "{\"tidepool_trace\":1,\"block_tokens\":512}\n";
-    std::fs::write(&path, [head, &line(0, ""), &line(u64::MAX - 1, ",\"last\":true")].concat()).unwrap();
+    std::fs::write(&path, [head, &line(0, ""), &line(1 << 53, ",\"last\":true")].concat()).unwrap();
     let (most, written) = ("18446744073709551615B", dir.path().join("o"));
     let commands: [&[&str]; 9] = [
         &["sim"],
@@ -271,6 +271,32 @@ fn the_largest_numbers_that_a_trace_may_have_are_only_large() {
     ];
     for command in commands {
         let output = tidepool(&[command, &[text(&path), "--json"]].concat());
-        assert_eq!(code(&output), 0, "{command:?}: {}", stderr(&output));
+        assert_eq!((code(&output), stderr(&output).as_str()), (0, ""), "{command:?}");
     }
+    // A time that has become too large is as late as can be, and can be read again.
+    let scaled = tidepool(&["trace", "stat", text(&written), "--strict", "--json"]);
+    assert_eq!((code(&scaled), &json(&scaled)["duration_ms"]), (0, &(1_u64 << 53).into()), "{}", stderr(&scaled));
+}
+
+#[test]
+fn lengths_that_contradict_their_blocks_and_times_that_go_back_are_told_and_taken_strict_or_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("odd");
+    let line = |at: u64, tokens: u32| {
+        format!("{{\"timestamp\": {at}, \"input_length\": {tokens}, \"output_length\": 5, \"hash_ids\": [1, 2]}}\n")
+    };
+    std::fs::write(&path, [line(5, 1024), line(3, 10_240), line(6, 512)].concat()).unwrap();
+    for command in [&["sim"][..], &["plan", "--strict"], &["trace", "stat", "--strict"], &["sim", "--engines", "2"]] {
+        let output = tidepool(&[command, &[text(&path), "--json"]].concat());
+        assert_eq!(code(&output), 0, "{command:?}: {}", stderr(&output));
+        let trace = &json(&output)["trace"];
+        assert_eq!((&trace["contradictory_lengths"], &trace["times_backwards"]), (&2.into(), &1.into()), "{trace}");
+        let first = "2 requests have more or fewer blocks than their tokens fill, and are taken as they are; \
+            the first: line 2: 2 blocks of 512 tokens for an input of 10240";
+        assert!(stderr(&output).contains(first), "{command:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains("1 requests are earlier than those before them"), "{}", stderr(&output));
+    }
+    // With blocks of that size there is nothing odd about a line.
+    let sized = json(&tidepool(&["sim", text(&path), "--json", "--block-tokens", "512", "--requests", "1"]));
+    assert_eq!(sized["trace"]["contradictory_lengths"], 0, "{sized}");
 }

@@ -16,7 +16,7 @@ pub enum TraceError {
     UnknownFormat(String),
 }
 
-/// A line that is not what the format says.
+/// A line that is not what the format says, or not what it says itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Malformed {
     /// Counts from 1.
@@ -40,6 +40,10 @@ pub struct Report {
     pub malformed: u64,
     /// The first of them.
     pub first_malformed: Option<Malformed>,
+    /// Requests that have more blocks than their tokens fill, or fewer than they fill whole. They are taken as they are.
+    pub contradictory: u64,
+    /// The first of them.
+    pub first_contradictory: Option<Malformed>,
     /// Requests whose time was before that of the request ahead of them. They count as arriving with that one.
     pub backwards: u64,
 }

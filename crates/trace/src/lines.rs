@@ -5,6 +5,9 @@ use std::io::{self, BufRead};
 /// Longest line: a request of [`crate::MAX_BLOCKS`] blocks fits in our own format. The rest of a longer one is passed over.
 pub(crate) const MAX_LINE: usize = 17 << 20;
 
+/// The mark U+FEFF in UTF-8.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
 /// Reads lines.
 pub(crate) struct Lines<R> {
     input: R,
@@ -31,10 +34,13 @@ impl<R: BufRead> Lines<R> {
         self.bytes
     }
 
-    /// The next line that is not blank.
+    /// The next line that is not blank. What some editors put before a file's first character is none of it.
     pub(crate) fn next(&mut self) -> io::Result<Option<Line<'_>>> {
         loop {
             let Some(whole) = self.fill()? else { return Ok(None) };
+            if self.number == 1 && self.line.starts_with(BYTE_ORDER_MARK) {
+                self.line.drain(..BYTE_ORDER_MARK.len());
+            }
             if !whole || !self.line.trim_ascii().is_empty() {
                 let text = whole.then(|| self.line.trim_ascii());
                 return Ok(Some(Line { number: self.number, text }));

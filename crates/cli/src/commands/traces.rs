@@ -66,9 +66,14 @@ impl Read {
     }
 
     fn complain(&self, name: &str) {
-        let Report { malformed, first_malformed, backwards, .. } = &self.report;
+        let Report { malformed, first_malformed, contradictory, first_contradictory, backwards, .. } = &self.report;
         if let Some(first) = first_malformed.as_ref().filter(|_| self.error.is_none()) {
             output::complain(&format!("{name}: {malformed} malformed lines skipped; the first: {first}"));
+        }
+        if let Some(first) = first_contradictory {
+            let what =
+                "requests have more or fewer blocks than their tokens fill, and are taken as they are; the first";
+            output::complain(&format!("{name}: {contradictory} {what}: {first}"));
         }
         if *backwards > 0 {
             let what = "requests are earlier than those before them, and count as arriving with them";
@@ -95,6 +100,8 @@ impl Read {
             "block_tokens": self.block_tokens,
             "malformed_lines": self.report.malformed,
             "first_malformed": self.report.first_malformed.as_ref().map(ToString::to_string),
+            "contradictory_lengths": self.report.contradictory,
+            "first_contradictory": self.report.first_contradictory.as_ref().map(ToString::to_string),
             "times_backwards": self.report.backwards,
             "error": self.error,
             "stopped": self.is_stopped,
