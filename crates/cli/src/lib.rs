@@ -16,6 +16,7 @@ pub mod daemon;
 pub mod expose;
 pub mod keys;
 pub mod logs;
+mod memory;
 pub mod output;
 mod page;
 pub mod progress;

@@ -300,3 +300,28 @@ fn lengths_that_contradict_their_blocks_and_times_that_go_back_are_told_and_take
     let sized = json(&tidepool(&["sim", text(&path), "--json", "--block-tokens", "512", "--requests", "1"]));
     assert_eq!(sized["trace"]["contradictory_lengths"], 0, "{sized}");
 }
+
+/// A trace of more blocks than memory holds ended its command with a signal and without a word.
+#[test]
+fn a_trace_that_memory_is_too_small_for_ends_with_a_message_and_a_partial_report() {
+    let dir = tempfile::tempdir().unwrap();
+    let (trace, page) = (dir.path().join("large.csv"), dir.path().join("page.html"));
+    // A hundred thousand blocks a line, all of them different.
+    let line = |n: usize| format!("2023-11-16 18:{:02}:{:02},51200000,1\n", n / 60, n % 60);
+    let lines: String = (0..200).map(line).collect();
+    std::fs::write(&trace, format!("TIMESTAMP,ContextTokens,GeneratedTokens\n{lines}")).unwrap();
+    let fast = &["sim", "--engines", "4", "--prefill-rate", "1e12", "--attention-rate", "1e18"];
+    let commands: [&[&str]; 5] = [&["sim"], &["sim", "--policy", "optimal"], fast, &["plan"], &["trace", "stat"]];
+    for command in commands {
+        let mut limited = std::process::Command::new("prlimit");
+        limited.args(["--as=268435456", env!("CARGO_BIN_EXE_tidepool")]).args(command);
+        let output = limited.args([text(&trace), "--json", "--html", text(&page)]).output().unwrap();
+        assert_eq!(code(&output), 4, "{command:?}: {}", stderr(&output));
+        let said = "too little memory is left for the rest of the trace: what follows is about the ";
+        assert!(stderr(&output).contains(said), "{command:?}: {}", stderr(&output));
+        let trace = &json(&output)["trace"];
+        let requests = trace["requests"].as_u64().unwrap();
+        assert!((2..200).contains(&requests) && trace["short_of_memory"] == true, "{command:?}: {trace}");
+        assert!(std::fs::read_to_string(&page).unwrap().ends_with("</html>\n"));
+    }
+}

@@ -97,14 +97,16 @@ pub fn run<S: Source + Send>(
             let arrivals = std::sync::Arc::new(Mutex::new(arrivals));
             for _ in 0..settings.cluster.batch {
                 let (arrivals, shared, engines) = (std::sync::Arc::clone(&arrivals), &shared, &engines[..]);
-                scope.spawn(move || work((engines, number), &arrivals, shared, clock, settings, progress));
+                let work = move || work((engines, number), &arrivals, shared, clock, settings, progress);
+                // Threads that run already end when their queues are dropped.
+                std::thread::Builder::new().spawn_scoped(scope, work)?;
             }
             queues.push(queue);
         }
         let latest = dispatch(&shared, &queues, clock, settings, progress);
         drop(queues);
-        latest
-    });
+        std::io::Result::Ok(latest)
+    })?;
     let (report, partial) = shared.state.into_inner().finish(contact, clock, progress.ending());
     Ok(Replay { report, latest, partial })
 }

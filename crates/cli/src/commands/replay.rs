@@ -123,7 +123,7 @@ fn json_of(args: &ReplayArgs, played: &Replay, counts: &Counts, read: &Read) -> 
         "failed_puts": failed,
         "put_blocks": put,
         "latest_seconds": played.latest.as_secs_f64(),
-        "partial": played.partial.is_some() || read.error().is_some(),
+        "partial": played.partial.is_some() || !read.is_whole(),
         "ended_early": played.partial.map(why),
         "pace": args.pace,
     });

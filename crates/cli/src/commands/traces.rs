@@ -38,29 +38,37 @@ pub(super) struct Read {
     report: Report,
     /// What ended it early.
     error: Option<String>,
-    /// Whether a signal did.
-    is_stopped: bool,
+    /// What else did.
+    stopped: Option<Stopped>,
+}
+
+/// What ends a trace early that has nothing to do with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stopped {
+    /// Somebody wanted it.
+    Signal,
+    /// There is too little memory for what more of it would need.
+    Memory,
 }
 
 impl Read {
-    /// Of a trace that was read until a signal came, if one did.
-    pub(super) fn until_stopped(mut self, is_stopped: bool) -> Self {
-        self.is_stopped = is_stopped;
-        if is_stopped {
-            output::complain(&format!("stopped: what follows is about the {} requests before", self.report.requests));
+    /// Of a trace that was read until something stopped it, if something did.
+    pub(super) fn until_stopped(mut self, stopped: Option<Stopped>) -> Self {
+        self.stopped = stopped;
+        if let Some(stopped) = stopped {
+            let why = match stopped {
+                Stopped::Signal => "stopped",
+                Stopped::Memory => "too little memory is left for the rest of the trace",
+            };
+            output::complain(&format!("{why}: what follows is about the {} requests before", self.report.requests));
         }
         self
-    }
-
-    /// Why it was not read to its end.
-    pub(super) fn error(&self) -> Option<&str> {
-        self.error.as_deref()
     }
 
     /// Of a trace that was read, up to `error` if there was one; says what was wrong with it.
     pub(super) fn new(name: &str, block_tokens: u32, report: Report, error: Option<TraceError>) -> Self {
         let error = error.map(|error| format!("{name}: {error}"));
-        let read = Self { block_tokens, report, error, is_stopped: false };
+        let read = Self { block_tokens, report, error, stopped: None };
         read.complain(name);
         read
     }
@@ -84,12 +92,17 @@ impl Read {
         }
     }
 
-    /// Failure if the trace ended early, and less than that if it was told to.
+    /// Whether it was read to its end.
+    pub(super) const fn is_whole(&self) -> bool {
+        self.error.is_none() && self.stopped.is_none()
+    }
+
+    /// Failure if the trace ended early, and less than that if it was stopped.
     pub(super) fn status(&self) -> Status {
-        match (&self.error, self.is_stopped) {
+        match (&self.error, self.stopped) {
             (Some(_), _) => Status::FAILURE,
-            (None, true) => Status(PARTIAL),
-            (None, false) => Status::SUCCESS,
+            (None, Some(_)) => Status(PARTIAL),
+            (None, None) => Status::SUCCESS,
         }
     }
 
@@ -104,7 +117,8 @@ impl Read {
             "first_contradictory": self.report.first_contradictory.as_ref().map(ToString::to_string),
             "times_backwards": self.report.backwards,
             "error": self.error,
-            "stopped": self.is_stopped,
+            "stopped": self.stopped.is_some(),
+            "short_of_memory": self.stopped == Some(Stopped::Memory),
         })
     }
 }

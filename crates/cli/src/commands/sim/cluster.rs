@@ -54,6 +54,7 @@ pub(super) fn run(args: &SimArgs, engines: u32) -> Outcome {
     let cluster = describe(args, engines, policy, input.block_tokens)?;
     let closed = args.of_engines.closed_loop;
     let report = progress::waiting("simulating", || cluster::run(&cluster, &mut input.source(closed)));
+    input.answered(report.tally.requests);
     let read = input.finish()?;
     match args.json {
         true => output::line(&reports::json(&report, &read))?,
