@@ -14,6 +14,7 @@ pub mod commands;
 pub mod config;
 pub mod daemon;
 pub mod expose;
+mod files;
 pub mod keys;
 pub mod logs;
 mod memory;

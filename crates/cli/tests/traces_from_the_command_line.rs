@@ -124,6 +124,117 @@ fn plan_says_how_much_is_enough() {
     let words = stdout(&tidepool(&["plan", text(&trace), "--have", "1GiB"]));
     assert!(words.contains("The knee is at 12.5 GiB: 90.00 % hits"), "{words}");
     assert!(words.contains("With 1.0 GiB, a TiB more would raise hits from 0.00 to 90.00 %"), "{words}");
+    let nothing = stdout(&tidepool(&["plan", text(&trace), "--have", "0B"]));
+    assert!(nothing.contains("With 0 B, a TiB more would raise hits from 0.00 to 90.00 %"), "{nothing}");
+}
+
+/// "A TiB more would raise hits from 4.48 to 4.48 %" read like a bug.
+#[test]
+fn plan_says_when_more_memory_buys_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = rounds(&dir);
+    let words = |flags: &[&str]| stdout(&tidepool(&[&["plan", text(&trace)], flags].concat()));
+    let enough = words(&[]);
+    assert!(
+        enough.contains("With 12.5 GiB, more memory would buy nothing: hits are at 90.00 %, as far as they go."),
+        "{enough}"
+    );
+    // Blocks so large that a TiB more holds none of them.
+    let large = words(&["--token-bytes", "4TiB", "--have", "1TiB"]);
+    assert!(large.contains("With 1.0 TiB, a TiB more would buy nothing: hits stay at 0.00 %."), "{large}");
+    // All is on disk already; memory is faster.
+    let disk = words(&["--have", "1GiB", "--disk", "1TiB"]);
+    assert!(disk.contains("a TiB more would leave hits at 90.00 %, and prompts would be ready in"), "{disk}");
+}
+
+#[test]
+fn plan_says_from_where_blocks_come_more_slowly_than_they_are_computed() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = rounds(&dir);
+    let words = |flags: &[&str]| stdout(&tidepool(&[&["plan", text(&trace)], flags].concat()));
+    // 64 MiB at 3 GiB a second; 512 tokens of the first 10,000 or so.
+    let slow = words(&[]);
+    assert!(slow.contains("At 3.0 GiB a second a block comes from disk in 20.8 ms and is computed in 1"), "{slow}");
+    assert!(
+        slow.contains("restoring from there frees GPUs, but is not worth it for the time to first token."),
+        "{slow}"
+    );
+    assert!(!slow.contains("from the pool's memory in"), "{slow}");
+    let fast = words(&["--disk-rate", "8GiB"]);
+    assert!(!fast.contains("a block comes from"), "{fast}");
+    let far = words(&["--disk-rate", "8GiB", "--memory-rate", "1GiB"]);
+    assert!(far.contains("At 1.0 GiB a second a block comes from the pool's memory in 62.5 ms"), "{far}");
+    let block = &json(&tidepool(&["plan", text(&trace), "--json"]))["block_seconds"];
+    assert!(block["from_disk"].as_f64() > block["compute"].as_f64(), "{block}");
+}
+
+#[test]
+fn a_page_that_cannot_be_written_is_told_before_the_work_and_nothing_else_is_ever_replaced() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = rounds(&dir);
+    let missing = dir.path().join("no/such/page.html");
+    let endless = ["--preset", "codex", "--requests", "1000000000000"];
+    for command in [&["sim"][..], &["sim", "--engines", "2"], &["plan"], &["trace", "stat"], &["replay", "--no-pool"]] {
+        for (page, why) in [(text(&missing), "page.html: No such file"), ("/dev/null", "/dev/null: not a file")] {
+            let output = tidepool(&[command, &endless, &["--html", page]].concat());
+            assert_eq!((code(&output), stdout(&output).as_str()), (1, ""), "{command:?}");
+            assert!(stderr(&output).contains(why), "{command:?}: {}", stderr(&output));
+        }
+        let output = tidepool(&[command, &endless, &["--html", "-"]].concat());
+        assert_eq!(code(&output), 2, "{command:?}");
+        assert!(stderr(&output).contains("allowed is a file: standard output has"), "{}", stderr(&output));
+    }
+    for (args, why) in [
+        (["trace", "convert", text(&trace), "-o", "-"], "allowed is a file"),
+        (["trace", "convert", text(&trace), "--force", "--output=/dev/null"], "/dev/null is not a file"),
+        (["trace", "record", "--catalogs=127.0.0.1:1", "-o", "-"], "allowed is a file"),
+        (["trace", "record", "--catalogs=127.0.0.1:1", "-oy", "--for=0s"], "allowed is 1us or more"),
+        (["trace", "record", "--catalogs=127.0.0.1:1", "-oy", "--size=0B"], "allowed is 1B or more"),
+        (["bench", "--baselines", "--footprint=8MiB", "--json-file", "-"], "allowed is a file"),
+        (["sim", text(&trace), "--json", "--capacity", "16777216TiB"], "is too large: the largest size is 16777215TiB"),
+    ] {
+        let output = tidepool(&args);
+        assert_eq!(code(&output), 2, "{args:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains(why), "{args:?}: {}", stderr(&output));
+    }
+    let bench = tidepool(&["bench", "--baselines", "--footprint=8MiB", "--json-file", "/no/such/dir/x.json"]);
+    assert_eq!((code(&bench), stdout(&bench).as_str()), (1, ""));
+    assert!(stderr(&bench).contains("/no/such/dir/x.json: No such file"), "{}", stderr(&bench));
+}
+
+/// A script went on with a trace that had nothing in it.
+#[test]
+fn a_trace_without_requests_is_an_error_and_none_is_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let (whole, empty, written) = (rounds(&dir), dir.path().join("empty"), dir.path().join("o"));
+    let head = "{\"tidepool_trace\":1,\"block_tokens\":512}\n";
+    let commands: [&[&str]; 6] = [
+        &["trace", "convert"],
+        &["trace", "slice"],
+        &["trace", "scale", "--factor", "2"],
+        &["trace", "merge", "--shared"],
+        &["trace", "merge"],
+        &["replay", "--no-pool"],
+    ];
+    for content in ["", "\n\n", "\u{feff}", head, "{}\n"] {
+        std::fs::write(&empty, content).unwrap();
+        for command in commands {
+            let to = if command[0] == "trace" { &["-o", text(&written)][..] } else { &[] };
+            let output = tidepool(&[command, &[text(&empty)], to].concat());
+            assert_eq!((code(&output), stdout(&output).as_str()), (1, ""), "{command:?} {content:?}");
+            assert!(stderr(&output).contains("no requests"), "{command:?}: {}", stderr(&output));
+            assert_eq!(
+                stderr(&output).contains("1 malformed"),
+                content.starts_with('{') && content != head,
+                "{}",
+                stderr(&output)
+            );
+        }
+    }
+    let late = tidepool(&["trace", "slice", text(&whole), "--from", "1h", "-o", text(&written)]);
+    assert_eq!(code(&late), 1, "{}", stderr(&late));
+    assert!(!written.exists());
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2, "nothing is left beside it");
 }
 
 #[test]

@@ -49,6 +49,7 @@ pub struct ReplayArgs {
 
 /// Runs the command.
 pub(super) fn run(args: &ReplayArgs) -> Outcome {
+    args.html.check()?;
     let mut input = args.input.open(&Arc::default())?;
     let settings = settings(args, input.block_tokens)?;
     let (progress, closed) = (Progress::until(stop_flag()?), args.of_engines.closed_loop);

@@ -93,6 +93,7 @@ impl fmt::Display for Order {
 
 /// Runs the command.
 pub(super) fn run(args: &SimArgs) -> Outcome {
+    args.html.check()?;
     if let Some(engines) = args.engines {
         return cluster::run(args, engines);
     }
