@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{code, json, stderr, stdout, tidepool};
+use common::{code, json, stderr, stdout, tidepool, with_input};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
@@ -45,6 +45,8 @@ fn sim_prints_the_hit_rate_as_a_fraction() {
     }
     assert!(best > 0.4, "{best}");
     assert!(stdout(&tidepool(&["sim", text(&trace)])).starts_with("hit rate   90.00 %"));
+    let piped = with_input(&["sim", "-", "--capacity-blocks", "199", "--json"], &std::fs::read(&trace).unwrap());
+    assert_eq!((code(&piped), &json(&piped)["hit_rate"]), (0, &0.855.into()), "a dash is standard input");
 }
 
 #[test]
@@ -433,6 +435,7 @@ fn a_trace_that_memory_is_too_small_for_ends_with_a_message_and_a_partial_report
         let trace = &json(&output)["trace"];
         let requests = trace["requests"].as_u64().unwrap();
         assert!((2..200).contains(&requests) && trace["short_of_memory"] == true, "{command:?}: {trace}");
-        assert!(std::fs::read_to_string(&page).unwrap().ends_with("</html>\n"));
+        let page = std::fs::read_to_string(&page).unwrap();
+        assert!(page.contains(said) && page.ends_with("</html>\n"), "a page tells it too");
     }
 }

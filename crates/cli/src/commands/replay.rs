@@ -61,7 +61,7 @@ pub(super) fn run(args: &ReplayArgs) -> Outcome {
         true => output::line(&json_of(args, &played, &counts, &read))?,
         false => output::text(&format!("{}{}", reports::text(&played.report), counts.text(&played)))?,
     };
-    args.html.write(|| page(args, &played, &counts))?;
+    args.html.write(|| page(args, &played, &counts, &read))?;
     status(&played, &counts, read.status())
 }
 
@@ -152,7 +152,7 @@ fn status(played: &Replay, counts: &Counts, read: Status) -> Outcome {
     Ok(read)
 }
 
-fn page(args: &ReplayArgs, played: &Replay, counts: &Counts) -> Page {
+fn page(args: &ReplayArgs, played: &Replay, counts: &Counts, read: &Read) -> Page {
     let engines = format!(
         "{} emulated engines on {}, {} times as fast as in the trace, {} the pool.",
         args.engines,
@@ -160,5 +160,5 @@ fn page(args: &ReplayArgs, played: &Replay, counts: &Counts) -> Page {
         args.pace,
         if args.no_pool { "without" } else { "with" }
     );
-    reports::page("Tidepool: replay", &engines, &played.report, &counts.text(played))
+    reports::page("Tidepool: replay", &read.with_remarks(&engines), &played.report, &counts.text(played))
 }

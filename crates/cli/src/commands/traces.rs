@@ -27,8 +27,10 @@ pub(super) type Opened = Reader<std::io::BufReader<fs::File>>;
 
 impl ReadArgs {
     pub(super) fn open(&self, path: &Path) -> Result<Opened, Box<dyn Error>> {
+        // As everywhere, a dash is standard input.
+        let source = if path == Path::new("-") { Path::new("/dev/stdin") } else { path };
         let options = Options { format: self.format, strict: self.strict, block_tokens: self.block_tokens };
-        Reader::open(path, options).map_err(|error| format!("{}: {error}", path.display()).into())
+        Reader::open(source, options).map_err(|error| format!("{}: {error}", path.display()).into())
     }
 }
 
@@ -40,6 +42,8 @@ pub(super) struct Read {
     error: Option<String>,
     /// What else did.
     stopped: Option<Stopped>,
+    /// What is to be said about all of this.
+    remarks: Vec<String>,
 }
 
 /// What ends a trace early that has nothing to do with it.
@@ -60,36 +64,29 @@ impl Read {
                 Stopped::Signal => "stopped",
                 Stopped::Memory => "too little memory is left for the rest of the trace",
             };
-            output::complain(&format!("{why}: what follows is about the {} requests before", self.report.requests));
+            self.remark(format!("{why}: what follows is about the {} requests before", self.report.requests));
         }
         self
+    }
+
+    /// Says it on standard error, and keeps it for pages.
+    fn remark(&mut self, remark: String) {
+        output::complain(&remark);
+        self.remarks.push(remark);
+    }
+
+    /// What a page is about, and what is to be said about the trace.
+    pub(super) fn with_remarks(&self, what: &str) -> String {
+        self.remarks.iter().fold(what.to_owned(), |text, remark| format!("{text} NOTE: {remark}."))
     }
 
     /// Of a trace that was read, up to `error` if there was one; says what was wrong with it.
     pub(super) fn new(name: &str, block_tokens: u32, report: Report, error: Option<TraceError>) -> Self {
         let error = error.map(|error| format!("{name}: {error}"));
-        let read = Self { block_tokens, report, error, stopped: None };
-        read.complain(name);
+        let remarks = remarks(name, &report, error.as_deref());
+        let mut read = Self { block_tokens, report, error, stopped: None, remarks: Vec::new() };
+        remarks.into_iter().for_each(|remark| read.remark(remark));
         read
-    }
-
-    fn complain(&self, name: &str) {
-        let Report { malformed, first_malformed, contradictory, first_contradictory, backwards, .. } = &self.report;
-        if let Some(first) = first_malformed.as_ref().filter(|_| self.error.is_none()) {
-            output::complain(&format!("{name}: {malformed} malformed lines skipped; the first: {first}"));
-        }
-        if let Some(first) = first_contradictory {
-            let what =
-                "requests have more or fewer blocks than their tokens fill, and are taken as they are; the first";
-            output::complain(&format!("{name}: {contradictory} {what}: {first}"));
-        }
-        if *backwards > 0 {
-            let what = "requests are earlier than those before them, and count as arriving with them";
-            output::complain(&format!("{name}: {backwards} {what}"));
-        }
-        if let Some(error) = &self.error {
-            output::complain(&format!("{error}; what follows is about the {} requests before", self.report.requests));
-        }
     }
 
     /// Whether it was read to its end.
@@ -121,6 +118,23 @@ impl Read {
             "short_of_memory": self.stopped == Some(Stopped::Memory),
         })
     }
+}
+
+/// What was wrong with a trace, and what that means.
+fn remarks(name: &str, report: &Report, error: Option<&str>) -> Vec<String> {
+    let Report { requests, malformed, first_malformed, contradictory, first_contradictory, backwards } = report;
+    let skipped = first_malformed.as_ref().filter(|_| error.is_none());
+    let skipped = skipped.map(|first| format!("{name}: {malformed} malformed lines skipped; the first: {first}"));
+    let odd = first_contradictory.as_ref().map(|first| {
+        let what = "requests have more or fewer blocks than their tokens fill, and are taken as they are; the first";
+        format!("{name}: {contradictory} {what}: {first}")
+    });
+    let backwards = (*backwards > 0).then(|| {
+        let what = "requests are earlier than those before them, and count as arriving with them";
+        format!("{name}: {backwards} {what}")
+    });
+    let ended = error.map(|error| format!("{error}; what follows is about the {requests} requests before"));
+    [skipped, odd, backwards, ended].into_iter().flatten().collect()
 }
 
 /// A trace, and how it is read.

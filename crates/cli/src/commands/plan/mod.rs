@@ -85,7 +85,7 @@ pub(super) fn run(args: &PlanArgs) -> Outcome {
     } else {
         output::text(&plan.text())?
     };
-    args.html.write(|| plan.page(&args.input.name()))?;
+    args.html.write(|| plan.page(&read.with_remarks(&args.input.name())))?;
     Ok(read.status())
 }
 

@@ -5,7 +5,7 @@ use crate::commands::Usage;
 use crate::commands::client::Outcome;
 use crate::commands::engines::above_zero;
 use crate::commands::reports;
-use crate::commands::traces::positive;
+use crate::commands::traces::{Read, positive};
 use crate::daemon::stop_flag;
 use crate::page::Page;
 use crate::{output, progress};
@@ -60,18 +60,18 @@ pub(super) fn run(args: &SimArgs, engines: u32) -> Outcome {
         true => output::line(&reports::json(&report, &read))?,
         false => output::text(&reports::text(&report))?,
     };
-    args.html.write(|| page(args, engines, &report))?;
+    args.html.write(|| page(args, engines, &report, &read))?;
     Ok(read.status())
 }
 
-fn page(args: &SimArgs, engines: u32, report: &Report) -> Page {
+fn page(args: &SimArgs, engines: u32, report: &Report, read: &Read) -> Page {
     let pool = if args.cluster.no_pool { "without a pool" } else { "with a pool" };
     let what = format!(
         "{} on {engines} simulated engines {pool}, {} a host.",
         args.input.name(),
         args.cluster.engines_per_host
     );
-    reports::page("Tidepool: a simulated cluster", &what, report, "")
+    reports::page("Tidepool: a simulated cluster", &read.with_remarks(&what), report, "")
 }
 
 fn describe(args: &SimArgs, engines: u32, policy: Policy, block_tokens: u32) -> Result<Cluster, Usage> {

@@ -115,7 +115,7 @@ pub(super) fn run(args: &SimArgs) -> Outcome {
         false => output::text(&text)?,
     };
     args.html.write(|| {
-        let page = Page::new("Tidepool: a simulated cache").text(&args.input.name());
+        let page = Page::new("Tidepool: a simulated cache").text(&read.with_remarks(&args.input.name()));
         page.heading("What was found").table(&["", ""], &rows(&text)).plot(&reports::hits(&over_time))
     })?;
     Ok(read.status())
