@@ -5,15 +5,16 @@
 
 use rustix::process::{Resource, getrlimit};
 use std::fs::read_to_string;
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Left alone, for what does not grow with the trace.
-const RESERVE: u64 = 64 << 20;
-/// Pieces of a trace that are kept between two looks.
-const PIECES: u64 = 1 << 18;
-/// Bytes that a piece may take, where many come at once.
+const RESERVE: u64 = 16 << 20;
+/// Bytes that a piece of a trace may take.
 const PIECE: u64 = 256;
+/// Pieces that are kept between two looks: few where memory is short.
+const PIECES: RangeInclusive<u64> = 1 << 12..=1 << 22;
 
 /// Whether there is room for more of a trace, which comes in pieces.
 #[derive(Debug)]
@@ -48,12 +49,14 @@ impl Headroom {
     }
 
     fn look(&self, most: u64) {
-        self.until_next_look.store(PIECES, Ordering::Relaxed);
+        self.until_next_look.store(*PIECES.end(), Ordering::Relaxed);
         let (Some(own), Some(left)) = (own(), left()) else { return };
         // A table that is full gets another of twice its size, and is there until all of it is in that one.
         let growth = own.resident.saturating_sub(self.before).saturating_mul(2);
         let needed = RESERVE.saturating_add(growth).saturating_add(most.saturating_mul(PIECE));
-        self.is_low.fetch_or(left < needed, Ordering::Relaxed);
+        let Some(spare) = left.checked_sub(needed) else { return self.is_low.store(true, Ordering::Relaxed) };
+        // What a piece takes counts three times: it is taken, and so is what is needed to double it.
+        self.until_next_look.store((spare / (4 * PIECE)).clamp(*PIECES.start(), *PIECES.end()), Ordering::Relaxed);
     }
 
     /// Whether too little is left to go on.
