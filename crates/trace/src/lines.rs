@@ -34,6 +34,11 @@ impl<R: BufRead> Lines<R> {
         self.bytes
     }
 
+    /// The line that was read last, or its beginning if it is too long.
+    pub(crate) fn current(&self) -> &[u8] {
+        self.line.trim_ascii()
+    }
+
     /// The next line that is not blank. What some editors put before a file's first character is none of it.
     pub(crate) fn next(&mut self) -> io::Result<Option<Line<'_>>> {
         loop {
@@ -65,10 +70,9 @@ impl<R: BufRead> Lines<R> {
             any = true;
             let end = read.iter().position(|byte| *byte == b'\n');
             let part = &read[..end.unwrap_or(read.len())];
-            whole &= self.line.len() + part.len() <= MAX_LINE;
-            if whole {
-                self.line.extend_from_slice(part);
-            }
+            let room = MAX_LINE - self.line.len();
+            whole &= part.len() <= room;
+            self.line.extend_from_slice(&part[..part.len().min(room)]);
             let used = end.map_or(read.len(), |end| end + 1);
             self.input.consume(used);
             self.bytes += used as u64;

@@ -107,11 +107,14 @@ impl<R: BufRead> Reader<R> {
                     return Ok(Some(self.in_time(request)));
                 }
                 Ok(None) => {}
-                // What its blocks are is not known, so nothing that follows would be right.
-                Err(reason) if is_head => {
-                    return Err(TraceError::Malformed(Malformed { line: number, reason }));
+                Err(reason) => {
+                    let what = Malformed::new(number, reason, self.lines.current());
+                    if is_head {
+                        // What its blocks are is not known, so nothing that follows would be right.
+                        return Err(TraceError::Malformed(what));
+                    }
+                    self.malformed(what)?;
                 }
-                Err(reason) => self.malformed(Malformed { line: number, reason })?,
             }
         }
         Ok(None)
@@ -148,7 +151,7 @@ impl<R: BufRead> Reader<R> {
         self.report.contradictory += 1;
         self.report.first_contradictory.get_or_insert_with(|| {
             let reason = format!("{blocks} blocks of {each} tokens for an input of {tokens}");
-            Malformed { line, reason }
+            Malformed { line, reason, start: String::new() }
         });
     }
 

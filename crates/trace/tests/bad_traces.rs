@@ -18,9 +18,23 @@ fn malformed_lines_are_counted_and_the_first_is_kept() {
     let (requests, report) = read(text.as_bytes(), OPTIONS).unwrap();
     assert_eq!((requests.len(), report.requests, report.malformed), (2, 2, 2));
     let first = report.first_malformed.unwrap();
-    assert_eq!(first.line, 3);
+    assert_eq!((first.line, first.start.as_str()), (3, "nonsense"));
     let strict = read(text.as_bytes(), Options { strict: true, ..OPTIONS }).unwrap_err();
     assert!(matches!(strict, TraceError::Malformed(malformed) if malformed == first));
+}
+
+#[test]
+fn what_is_shown_of_a_line_is_short_and_harmless_to_a_terminal() {
+    for (line, shown) in [
+        ("\u{1b}[2J\u{7}".as_bytes().to_vec(), "\u{fffd}[2J\u{fffd}".to_owned()),
+        (vec![0xff; 3], "\u{fffd}".repeat(3)),
+        ("é".repeat(60).into_bytes(), "é".repeat(60)),
+        ("é".repeat(61).into_bytes(), format!("{}...", "é".repeat(60))),
+        (vec![b'x'; 18 << 20], format!("{}...", "x".repeat(60))),
+    ] {
+        let (_, report) = read(&line, Options { format: Some(Format::Mooncake), ..OPTIONS }).unwrap();
+        assert_eq!(report.first_malformed.unwrap().start, shown);
+    }
 }
 
 /// A head of another version was skipped as one malformed line, and the requests were read with blocks of 512 tokens, whatever theirs
@@ -60,7 +74,9 @@ fn times_and_pauses_past_2_to_the_53_are_malformed() {
     let (requests, report) = read(text.as_bytes(), OPTIONS).unwrap();
     assert_eq!((requests.len(), report.malformed, report.backwards), (1, 3, 0));
     let first = report.first_malformed.unwrap().to_string();
-    assert_eq!(first, "line 3: at_ms = 9007199254740993: allowed are milliseconds from 0 to 2^53");
+    let reason =
+        "line 3: at_ms = 9007199254740993: allowed are milliseconds from 0 to 2^53, in {\"at_ms\":9007199254740993,";
+    assert!(first.starts_with(reason), "{first}");
     let error = read(text.as_bytes(), Options { strict: true, ..OPTIONS }).unwrap_err();
     assert_eq!(error.to_string(), first);
 }

@@ -3,9 +3,11 @@
 use crate::commands::Usage;
 use crate::commands::client::Outcome;
 use crate::commands::traces::{Opened, Read, ReadArgs, TraceArgs, grouped};
+use crate::daemon::stop_flag;
 use crate::{Status, files, output, progress};
 use clap::Args;
 use serde_json::json;
+use std::sync::atomic::Ordering;
 use std::{error::Error, fs::File, io::BufWriter, path::Path, path::PathBuf};
 use tidepool_trace::{Merge, Millis, Request, Scale, Slice, TraceError, Writer};
 use tidepool_types::Span;
@@ -172,9 +174,12 @@ impl WriteArgs {
             let written = write_through(file, block_tokens, requests).map_err(|error| kept(&error))?;
             return Ok(std::fs::rename(&part, path).map(|()| written).map_err(|error| kept(&error))?);
         }
-        let written =
-            progress::waiting("writing", || write_to(file, block_tokens, requests)).map_err(|error| blame(&error));
+        let stop = stop_flag()?;
+        let requests = requests.take_while(|_| !stop.load(Ordering::Relaxed));
+        let written = progress::waiting("writing", || write_to(file, block_tokens, requests));
+        let written = written.map_err(|error| blame(&error));
         let written = written.and_then(|written| match written {
+            _ if stop.load(Ordering::Relaxed) => Err(format!("stopped: {} is not written", path.display())),
             Written { requests: 0, error: None } => Err(format!("no requests: {} is not written", path.display())),
             written => Ok(written),
         });
