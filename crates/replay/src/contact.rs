@@ -2,6 +2,7 @@
 
 use parking_lot::Mutex;
 use std::time::{Duration, Instant};
+use tidepool_trace::BlockHash;
 
 /// A pool that has taken no block for so long, though asked to, is gone.
 const GONE_AFTER: Duration = Duration::from_secs(10);
@@ -17,31 +18,38 @@ pub(crate) struct Contact {
 struct State {
     /// When it last answered, in the trace's time.
     answered: Duration,
-    refusing_since: Option<Instant>,
+    /// Since when it has refused everything, and the first block of that.
+    refusing: Option<(Instant, BlockHash)>,
 }
 
 impl Contact {
     /// It took a block, or said for a good reason that it does not.
     pub(crate) fn took(&self, now: Duration) {
-        *self.state.lock() = State { answered: now, refusing_since: None };
+        *self.state.lock() = State { answered: now, refusing: None };
     }
 
     /// Blocks were read. That says nothing about a pool that takes none any more: what a dead node left can be read for a moment.
     pub(crate) fn read(&self, now: Duration) {
         let mut state = self.state.lock();
-        if state.refusing_since.is_none() {
+        if state.refusing.is_none() {
             state.answered = now;
         }
     }
 
-    /// No node takes anything. Says whether that has been so for so long that the pool is gone.
-    pub(crate) fn refused(&self) -> bool {
-        self.state.lock().refusing_since.get_or_insert_with(Instant::now).elapsed() >= GONE_AFTER
+    /// No node takes anything, as this block. Says whether that has been so for so long that the pool is gone.
+    pub(crate) fn refused(&self, block: BlockHash) -> bool {
+        let mut state = self.state.lock();
+        state.refusing.get_or_insert_with(|| (Instant::now(), block)).0.elapsed() >= GONE_AFTER
+    }
+
+    /// The first block that it has not taken; none while it takes blocks.
+    pub(crate) fn refused_block(&self) -> Option<BlockHash> {
+        self.state.lock().refusing.map(|(_, block)| block)
     }
 
     /// Since when it has refused everything; none while it takes blocks.
     pub(crate) fn refusing_since(&self) -> Option<Instant> {
-        self.state.lock().refusing_since
+        self.state.lock().refusing.map(|(since, _)| since)
     }
 
     /// When it last answered, in the trace's time.
@@ -60,9 +68,10 @@ mod tests {
         contact.took(second(1));
         contact.read(second(2));
         assert_eq!((contact.refusing_since(), contact.last_answer()), (None, second(2)));
-        assert!(!contact.refused(), "a single refusal is no end");
+        assert!(!contact.refused(BlockHash(1)), "a single refusal is no end");
         let since = contact.refusing_since();
-        assert!(since.is_some() && !contact.refused());
+        assert!(since.is_some() && !contact.refused(BlockHash(2)));
+        assert_eq!(contact.refused_block(), Some(BlockHash(1)));
         contact.read(second(3));
         assert_eq!((contact.refusing_since(), contact.last_answer()), (since, second(2)));
         contact.took(second(4));

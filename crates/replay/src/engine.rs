@@ -8,7 +8,7 @@ use crate::settings::Settings;
 use parking_lot::{FairMutex, Mutex};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
-use tidepool_client::{Client, GetInto, PutError, PutItem, PutOptions};
+use tidepool_client::{Client, GetInto, PutError, PutItem, PutOptions, Stored};
 use tidepool_policy::eviction::Policy;
 use tidepool_sim::cluster::{Answer, Made};
 use tidepool_sim::{Blocks, Pool};
@@ -145,16 +145,24 @@ impl<'a> Engine<'a> {
             Progress::add(&self.progress.failed_puts, failed);
             Progress::add(&self.progress.held_blocks, held);
             Progress::add(&self.progress.put_blocks, stored.len() - failed - held);
-            self.watch(&stored);
+            self.watch(blocks[0], &stored);
         }
     }
 
+    /// Asks the pool once more for what it refused, if it did: it may only have been slow.
+    pub(crate) fn ask_again(&self) {
+        let (Some(client), Some(block)) = (&self.client, self.contact.refused_block()) else { return };
+        let mut bytes = vec![0; self.settings.cluster.block_bytes as usize];
+        Content::of(block.0).fill(&mut bytes);
+        self.watch(block, &[client.put(self.name(&block), &bytes, &PutOptions::default())]);
+    }
+
     /// Ends the run when the pool is gone: no node takes anything for a while.
-    fn watch(&self, stored: &[Result<tidepool_client::Stored, PutError>]) {
+    fn watch(&self, first: BlockHash, stored: &[Result<Stored, PutError>]) {
         let is_gone = |error: &PutError| matches!(error, PutError::NoNode | PutError::Timeout);
         if stored.iter().any(|stored| !stored.as_ref().is_err_and(is_gone)) {
             self.contact.took(self.clock.now());
-        } else if self.contact.refused() {
+        } else if self.contact.refused(first) {
             self.progress.pool_is_gone();
         }
     }

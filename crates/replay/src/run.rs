@@ -61,11 +61,11 @@ impl<S: Source> State<S> {
     }
 
     /// What was found, as long as there was a pool if it has gone; and why that is not all, if it is not.
-    fn finish(mut self, contact: &Contact, clock: &Clock, ending: Option<Partial>) -> (Report, Option<Partial>) {
+    fn finish(mut self, contact: &Contact, ended: Duration, ending: Option<Partial>) -> (Report, Option<Partial>) {
         let refusing = contact.refusing_since();
         let before = self.before.filter(|(since, _)| Some(*since) == refusing);
         let mut report = before.map_or(self.report, |(_, report)| report);
-        report.seconds = refusing.map_or_else(|| clock.now(), |_| contact.last_answer()).as_secs_f64();
+        report.seconds = refusing.map_or(ended, |_| contact.last_answer()).as_secs_f64();
         if refusing.is_some() {
             return (report, Some(Partial::PoolGone));
         }
@@ -107,7 +107,13 @@ pub fn run<S: Source + Send>(
         drop(queues);
         std::io::Result::Ok(latest)
     })?;
-    let (report, partial) = shared.state.into_inner().finish(contact, clock, progress.ending());
+    let ended = clock.now();
+    // All is answered, but the pool refused the last of it: whether it is gone is known when it takes a block, or after a while.
+    while contact.refused_block().is_some() && progress.ending().is_none() {
+        engines[0].ask_again();
+        std::thread::sleep(STEP);
+    }
+    let (report, partial) = shared.state.into_inner().finish(contact, ended, progress.ending());
     Ok(Replay { report, latest, partial })
 }
 
