@@ -25,6 +25,22 @@ fn the_demo_compares_three_ways_writes_a_page_and_cleans_up() {
     assert_eq!(left, ["demo.html"]);
 }
 
+#[test]
+fn a_demo_removes_the_directories_that_it_made_and_no_others() {
+    let dir = memory_dir();
+    let inner = dir.path().join("made/for/it");
+    let args = ["demo", "--sessions", "1", "--pace", "10000", "--capacity", "16MiB", "--dir"];
+    let output = tidepool(&[&args[..], &[path(&inner)]].concat());
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    assert_eq!(entries(dir.path()), Vec::<String>::new());
+    std::fs::create_dir(dir.path().join("made")).unwrap();
+    let nowhere = tidepool(&[&args[..], &[path(&inner)], &["--html", "/no/such/page.html"]].concat());
+    assert_eq!(code(&nowhere), 1, "{}", stderr(&nowhere));
+    let output = tidepool(&[&args[..], &[path(&inner)]].concat());
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    assert_eq!((entries(dir.path()), entries(&dir.path().join("made"))), (vec!["made".to_owned()], vec![]));
+}
+
 /// A terminal that closed ended the demo at once, and its memory stayed; nobody removed what a killed one left.
 #[test]
 fn a_demo_that_is_hung_up_on_cleans_up_and_the_next_removes_what_a_killed_one_left() {

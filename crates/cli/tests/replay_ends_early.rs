@@ -77,6 +77,25 @@ fn a_demo_that_is_stopped_leaves_nothing_behind() {
     assert!(entries(dir.path()).is_empty());
 }
 
+/// Ctrl-C left gigabytes under a name that nobody had asked for.
+#[test]
+fn a_trace_whose_writing_is_stopped_leaves_nothing_behind() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidepool"));
+    command.args(["trace", "generate", "codex", "--requests", "1000000000", "-o"]).arg(dir.path().join("t.jsonl"));
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let part = dir.path().join("t.jsonl.part");
+    eventually("it writes", || part.metadata().is_ok_and(|part| part.len() > 0));
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(code(&output), 1, "{}", stderr(&output));
+    assert!(
+        stderr(&output).starts_with("tidepool: stopped: ") && entries(dir.path()).is_empty(),
+        "{}",
+        stderr(&output)
+    );
+}
+
 /// A signal used to end a simulation without a word.
 #[test]
 fn a_simulation_that_is_stopped_says_what_it_found_so_far() {

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{code, json, stderr, stdout, tidepool};
+use common::{code, json, stderr, stdout, tidepool, with_input};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
@@ -45,6 +45,8 @@ fn sim_prints_the_hit_rate_as_a_fraction() {
     }
     assert!(best > 0.4, "{best}");
     assert!(stdout(&tidepool(&["sim", text(&trace)])).starts_with("hit rate   90.00 %"));
+    let piped = with_input(&["sim", "-", "--capacity-blocks", "199", "--json"], &std::fs::read(&trace).unwrap());
+    assert_eq!((code(&piped), &json(&piped)["hit_rate"]), (0, &0.855.into()), "a dash is standard input");
 }
 
 #[test]
@@ -124,6 +126,117 @@ fn plan_says_how_much_is_enough() {
     let words = stdout(&tidepool(&["plan", text(&trace), "--have", "1GiB"]));
     assert!(words.contains("The knee is at 12.5 GiB: 90.00 % hits"), "{words}");
     assert!(words.contains("With 1.0 GiB, a TiB more would raise hits from 0.00 to 90.00 %"), "{words}");
+    let nothing = stdout(&tidepool(&["plan", text(&trace), "--have", "0B"]));
+    assert!(nothing.contains("With 0 B, a TiB more would raise hits from 0.00 to 90.00 %"), "{nothing}");
+}
+
+/// "A TiB more would raise hits from 4.48 to 4.48 %" read like a bug.
+#[test]
+fn plan_says_when_more_memory_buys_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = rounds(&dir);
+    let words = |flags: &[&str]| stdout(&tidepool(&[&["plan", text(&trace)], flags].concat()));
+    let enough = words(&[]);
+    assert!(
+        enough.contains("With 12.5 GiB, more memory would buy nothing: hits are at 90.00 %, as far as they go."),
+        "{enough}"
+    );
+    // Blocks so large that a TiB more holds none of them.
+    let large = words(&["--token-bytes", "4TiB", "--have", "1TiB"]);
+    assert!(large.contains("With 1.0 TiB, a TiB more would buy nothing: hits stay at 0.00 %."), "{large}");
+    // All is on disk already; memory is faster.
+    let disk = words(&["--have", "1GiB", "--disk", "1TiB"]);
+    assert!(disk.contains("a TiB more would leave hits at 90.00 %, and prompts would be ready in"), "{disk}");
+}
+
+#[test]
+fn plan_says_from_where_blocks_come_more_slowly_than_they_are_computed() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = rounds(&dir);
+    let words = |flags: &[&str]| stdout(&tidepool(&[&["plan", text(&trace)], flags].concat()));
+    // 64 MiB at 3 GiB a second; 512 tokens of the first 10,000 or so.
+    let slow = words(&[]);
+    assert!(slow.contains("At 3.0 GiB a second a block comes from disk in 20.8 ms and is computed in 1"), "{slow}");
+    assert!(
+        slow.contains("restoring from there frees GPUs, but is not worth it for the time to first token."),
+        "{slow}"
+    );
+    assert!(!slow.contains("from the pool's memory in"), "{slow}");
+    let fast = words(&["--disk-rate", "8GiB"]);
+    assert!(!fast.contains("a block comes from"), "{fast}");
+    let far = words(&["--disk-rate", "8GiB", "--memory-rate", "1GiB"]);
+    assert!(far.contains("At 1.0 GiB a second a block comes from the pool's memory in 62.5 ms"), "{far}");
+    let block = &json(&tidepool(&["plan", text(&trace), "--json"]))["block_seconds"];
+    assert!(block["from_disk"].as_f64() > block["compute"].as_f64(), "{block}");
+}
+
+#[test]
+fn a_page_that_cannot_be_written_is_told_before_the_work_and_nothing_else_is_ever_replaced() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = rounds(&dir);
+    let missing = dir.path().join("no/such/page.html");
+    let endless = ["--preset", "codex", "--requests", "1000000000000"];
+    for command in [&["sim"][..], &["sim", "--engines", "2"], &["plan"], &["trace", "stat"], &["replay", "--no-pool"]] {
+        for (page, why) in [(text(&missing), "page.html: No such file"), ("/dev/null", "/dev/null: not a file")] {
+            let output = tidepool(&[command, &endless, &["--html", page]].concat());
+            assert_eq!((code(&output), stdout(&output).as_str()), (1, ""), "{command:?}");
+            assert!(stderr(&output).contains(why), "{command:?}: {}", stderr(&output));
+        }
+        let output = tidepool(&[command, &endless, &["--html", "-"]].concat());
+        assert_eq!(code(&output), 2, "{command:?}");
+        assert!(stderr(&output).contains("allowed is a file: standard output has"), "{}", stderr(&output));
+    }
+    for (args, why) in [
+        (["trace", "convert", text(&trace), "-o", "-"], "allowed is a file"),
+        (["trace", "convert", text(&trace), "--force", "--output=/dev/null"], "/dev/null is not a file"),
+        (["trace", "record", "--catalogs=127.0.0.1:1", "-o", "-"], "allowed is a file"),
+        (["trace", "record", "--catalogs=127.0.0.1:1", "-oy", "--for=0s"], "allowed is 1us or more"),
+        (["trace", "record", "--catalogs=127.0.0.1:1", "-oy", "--size=0B"], "allowed is 1B or more"),
+        (["bench", "--baselines", "--footprint=8MiB", "--json-file", "-"], "allowed is a file"),
+        (["sim", text(&trace), "--json", "--capacity", "16777216TiB"], "is too large: the largest size is 16777215TiB"),
+    ] {
+        let output = tidepool(&args);
+        assert_eq!(code(&output), 2, "{args:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains(why), "{args:?}: {}", stderr(&output));
+    }
+    let bench = tidepool(&["bench", "--baselines", "--footprint=8MiB", "--json-file", "/no/such/dir/x.json"]);
+    assert_eq!((code(&bench), stdout(&bench).as_str()), (1, ""));
+    assert!(stderr(&bench).contains("/no/such/dir/x.json: No such file"), "{}", stderr(&bench));
+}
+
+/// A script went on with a trace that had nothing in it.
+#[test]
+fn a_trace_without_requests_is_an_error_and_none_is_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let (whole, empty, written) = (rounds(&dir), dir.path().join("empty"), dir.path().join("o"));
+    let head = "{\"tidepool_trace\":1,\"block_tokens\":512}\n";
+    let commands: [&[&str]; 6] = [
+        &["trace", "convert"],
+        &["trace", "slice"],
+        &["trace", "scale", "--factor", "2"],
+        &["trace", "merge", "--shared"],
+        &["trace", "merge"],
+        &["replay", "--no-pool"],
+    ];
+    for content in ["", "\n\n", "\u{feff}", head, "{}\n"] {
+        std::fs::write(&empty, content).unwrap();
+        for command in commands {
+            let to = if command[0] == "trace" { &["-o", text(&written)][..] } else { &[] };
+            let output = tidepool(&[command, &[text(&empty)], to].concat());
+            assert_eq!((code(&output), stdout(&output).as_str()), (1, ""), "{command:?} {content:?}");
+            assert!(stderr(&output).contains("no requests"), "{command:?}: {}", stderr(&output));
+            assert_eq!(
+                stderr(&output).contains("1 malformed"),
+                content.starts_with('{') && content != head,
+                "{}",
+                stderr(&output)
+            );
+        }
+    }
+    let late = tidepool(&["trace", "slice", text(&whole), "--from", "1h", "-o", text(&written)]);
+    assert_eq!(code(&late), 1, "{}", stderr(&late));
+    assert!(!written.exists());
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2, "nothing is left beside it");
 }
 
 #[test]
@@ -250,13 +363,13 @@ fn the_largest_numbers_that_a_trace_may_have_are_only_large() {
     let line = |at: u64, last: &str| {
         format!(
             "{{\"at_ms\":{at},\"input_tokens\":600,\"output_tokens\":4294967295,\"blocks\":\"{:016x}{:016x}\",\
-             \"session\":18446744073709551615,\"turn\":4294967295,\"pause_ms\":18446744073709551615{last}}}\n",
+             \"session\":18446744073709551615,\"turn\":4294967295,\"pause_ms\":9007199254740992{last}}}\n",
             u64::MAX,
             0
         )
     };
     let head = "{\"tidepool_trace\":1,\"block_tokens\":512}\n";
-    std::fs::write(&path, [head, &line(0, ""), &line(u64::MAX - 1, ",\"last\":true")].concat()).unwrap();
+    std::fs::write(&path, [head, &line(0, ""), &line(1 << 53, ",\"last\":true")].concat()).unwrap();
     let (most, written) = ("18446744073709551615B", dir.path().join("o"));
     let commands: [&[&str]; 9] = [
         &["sim"],
@@ -271,6 +384,58 @@ fn the_largest_numbers_that_a_trace_may_have_are_only_large() {
     ];
     for command in commands {
         let output = tidepool(&[command, &[text(&path), "--json"]].concat());
+        assert_eq!((code(&output), stderr(&output).as_str()), (0, ""), "{command:?}");
+    }
+    // A time that has become too large is as late as can be, and can be read again.
+    let scaled = tidepool(&["trace", "stat", text(&written), "--strict", "--json"]);
+    assert_eq!((code(&scaled), &json(&scaled)["duration_ms"]), (0, &(1_u64 << 53).into()), "{}", stderr(&scaled));
+}
+
+#[test]
+fn lengths_that_contradict_their_blocks_and_times_that_go_back_are_told_and_taken_strict_or_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("odd");
+    let line = |at: u64, tokens: u32| {
+        format!("{{\"timestamp\": {at}, \"input_length\": {tokens}, \"output_length\": 5, \"hash_ids\": [1, 2]}}\n")
+    };
+    std::fs::write(&path, [line(5, 1024), line(3, 10_240), line(6, 512)].concat()).unwrap();
+    for command in [&["sim"][..], &["plan", "--strict"], &["trace", "stat", "--strict"], &["sim", "--engines", "2"]] {
+        let output = tidepool(&[command, &[text(&path), "--json"]].concat());
         assert_eq!(code(&output), 0, "{command:?}: {}", stderr(&output));
+        let trace = &json(&output)["trace"];
+        assert_eq!((&trace["contradictory_lengths"], &trace["times_backwards"]), (&2.into(), &1.into()), "{trace}");
+        let first = "2 requests have more or fewer blocks than their tokens fill, and are taken as they are; \
+            the first: line 2: 2 blocks of 512 tokens for an input of 10240";
+        assert!(stderr(&output).contains(first), "{command:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains("1 requests are earlier than those before them"), "{}", stderr(&output));
+    }
+    // With blocks of that size there is nothing odd about a line.
+    let sized = json(&tidepool(&["sim", text(&path), "--json", "--block-tokens", "512", "--requests", "1"]));
+    assert_eq!(sized["trace"]["contradictory_lengths"], 0, "{sized}");
+}
+
+/// A trace of more blocks than memory holds ended its command with a signal and without a word.
+#[test]
+fn a_trace_that_memory_is_too_small_for_ends_with_a_message_and_a_partial_report() {
+    let dir = tempfile::tempdir().unwrap();
+    let (trace, page) = (dir.path().join("large.csv"), dir.path().join("page.html"));
+    // A hundred thousand blocks a line, all of them different.
+    let line = |n: usize| format!("2023-11-16 18:{:02}:{:02},51200000,1\n", n / 60, n % 60);
+    let lines: String = (0..200).map(line).collect();
+    std::fs::write(&trace, format!("TIMESTAMP,ContextTokens,GeneratedTokens\n{lines}")).unwrap();
+    let fast = &["sim", "--engines", "4", "--prefill-rate", "1e12", "--attention-rate", "1e18"];
+    let commands: [&[&str]; 5] = [&["sim"], &["sim", "--policy", "optimal"], fast, &["plan"], &["trace", "stat"]];
+    for command in commands {
+        let mut limited = std::process::Command::new("prlimit");
+        limited.args(["--as=268435456", env!("CARGO_BIN_EXE_tidepool")]).args(command);
+        let output = limited.args([text(&trace), "--json", "--html", text(&page)]).output().unwrap();
+        assert_eq!(code(&output), 4, "{command:?}: {}", stderr(&output));
+        let said = "too little memory is left for the rest of the trace: what follows is about the ";
+        assert!(stderr(&output).contains(said), "{command:?}: {}", stderr(&output));
+        let trace = &json(&output)["trace"];
+        let requests = trace["requests"].as_u64().unwrap();
+        assert!((2..200).contains(&requests) && trace["short_of_memory"] == true, "{command:?}: {trace}");
+        let page = std::fs::read_to_string(&page).unwrap();
+        assert!(page.contains(said) && page.ends_with("</html>\n"), "a page tells it too");
     }
 }

@@ -1,13 +1,14 @@
 //! One emulated engine.
 
 use crate::clock::Clock;
+use crate::contact::Contact;
 use crate::content::Content;
 use crate::progress::Progress;
 use crate::settings::Settings;
 use parking_lot::{FairMutex, Mutex};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
-use tidepool_client::{Client, GetInto, PutError, PutItem, PutOptions};
+use tidepool_client::{Client, GetInto, PutError, PutItem, PutOptions, Stored};
 use tidepool_policy::eviction::Policy;
 use tidepool_sim::cluster::{Answer, Made};
 use tidepool_sim::{Blocks, Pool};
@@ -15,22 +16,19 @@ use tidepool_trace::{BlockHash, Request};
 
 /// Bytes that are read or written in one call, unless a single block has more.
 const STEP_BYTES: u64 = 16 << 20;
-/// A pool that has taken no block for so long, though asked to, is gone.
-const GONE_AFTER: Duration = Duration::from_secs(10);
 
 /// One engine. Several requests are served at a time, their prompts computed one after the other.
 pub(crate) struct Engine<'a> {
     settings: &'a Settings,
     clock: &'a Clock,
     progress: &'a Progress,
+    contact: &'a Contact,
     client: Option<Client>,
     // Short sections.
     local: Mutex<Pool>,
     /// Held while a prompt is computed; first come, first served.
     gpu: FairMutex<()>,
     running: AtomicU32,
-    /// Since when the pool has refused everything.
-    refused_since: Mutex<Option<Instant>>,
 }
 
 impl<'a> Engine<'a> {
@@ -38,11 +36,12 @@ impl<'a> Engine<'a> {
         settings: &'a Settings,
         clock: &'a Clock,
         progress: &'a Progress,
+        contact: &'a Contact,
         client: Option<Client>,
     ) -> Self {
         let local = Mutex::new(Pool::new(settings.cluster.local_blocks, Policy::Lru.build()));
-        let (gpu, running, refused_since) = (FairMutex::new(()), AtomicU32::new(0), Mutex::new(None));
-        Self { settings, clock, progress, client, local, gpu, running, refused_since }
+        let (gpu, running) = (FairMutex::new(()), AtomicU32::new(0));
+        Self { settings, clock, progress, contact, client, local, gpu, running }
     }
 
     /// Saves blocks of a request that this engine has decoded as the answer before; says how much of the trace's time passed.
@@ -120,6 +119,9 @@ impl<'a> Engine<'a> {
             let wrong = blocks.iter().zip(memory.chunks(len)).take(got).filter(|read| !right(read)).count();
             Progress::add(&self.progress.wrong_blocks, wrong);
             loaded += blocks.iter().zip(memory.chunks(len)).take(got).take_while(right).count();
+            if got > 0 {
+                self.contact.read(self.clock.now());
+            }
             if got < blocks.len() || wrong > 0 {
                 Progress::add(&self.progress.lost_blocks, promised - loaded - wrong);
                 break;
@@ -143,17 +145,24 @@ impl<'a> Engine<'a> {
             Progress::add(&self.progress.failed_puts, failed);
             Progress::add(&self.progress.held_blocks, held);
             Progress::add(&self.progress.put_blocks, stored.len() - failed - held);
-            self.watch(&stored);
+            self.watch(blocks[0], &stored);
         }
     }
 
+    /// Asks the pool once more for what it refused, if it did: it may only have been slow.
+    pub(crate) fn ask_again(&self) {
+        let (Some(client), Some(block)) = (&self.client, self.contact.refused_block()) else { return };
+        let mut bytes = vec![0; self.settings.cluster.block_bytes as usize];
+        Content::of(block.0).fill(&mut bytes);
+        self.watch(block, &[client.put(self.name(&block), &bytes, &PutOptions::default())]);
+    }
+
     /// Ends the run when the pool is gone: no node takes anything for a while.
-    fn watch(&self, stored: &[Result<tidepool_client::Stored, PutError>]) {
+    fn watch(&self, first: BlockHash, stored: &[Result<Stored, PutError>]) {
         let is_gone = |error: &PutError| matches!(error, PutError::NoNode | PutError::Timeout);
-        let mut since = self.refused_since.lock();
         if stored.iter().any(|stored| !stored.as_ref().is_err_and(is_gone)) {
-            *since = None;
-        } else if since.get_or_insert_with(Instant::now).elapsed() >= GONE_AFTER {
+            self.contact.took(self.clock.now());
+        } else if self.contact.refused(first) {
             self.progress.pool_is_gone();
         }
     }

@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod clock;
+mod contact;
 mod content;
 mod engine;
 mod progress;

@@ -29,7 +29,7 @@ pub struct Progress {
 pub enum Partial {
     /// Somebody wanted it.
     Stopped,
-    /// The pool took nothing any more.
+    /// The pool took nothing any more. What was answered since then, from the engines' own caches or by computing, does not count.
     PoolGone,
 }
 

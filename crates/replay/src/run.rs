@@ -1,6 +1,7 @@
 //! The run itself: requests go to engines at their times, and answers back to their source.
 
 use crate::clock::{Clock, STEP};
+use crate::contact::Contact;
 use crate::engine::Engine;
 use crate::progress::{Partial, Progress};
 use crate::settings::Settings;
@@ -9,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 use tidepool_client::Client;
-use tidepool_sim::cluster::{Decoded, Report, Router};
+use tidepool_sim::cluster::{Answer, Cluster, Decoded, Report, Router};
 use tidepool_trace::{Millis, Request, Source};
 
 /// Requests that wait for an engine; with more, arrivals wait, and are late.
@@ -33,18 +34,43 @@ struct Arrival {
 }
 
 /// What threads share.
-struct Shared<S> {
+struct Shared<'a, S> {
     // Short sections, but for what the source does.
     state: Mutex<State<S>>,
     changed: Condvar,
     // Short sections.
     decoded: Mutex<Decoded>,
+    contact: &'a Contact,
 }
 
 struct State<S> {
     source: S,
     report: Report,
+    /// The report of before the pool began to refuse everything, and when that was: it may be the last that is about a pool.
+    before: Option<(Instant, Report)>,
     under_way: usize,
+}
+
+impl<S: Source> State<S> {
+    fn note(&mut self, contact: &Contact, cluster: &Cluster, request: &Request, answer: &Answer) {
+        let since = contact.refusing_since();
+        if self.before.as_ref().map(|(before, _)| *before) != since {
+            self.before = since.map(|since| (since, self.report.clone()));
+        }
+        self.report.note(cluster, request, answer);
+    }
+
+    /// What was found, as long as there was a pool if it has gone; and why that is not all, if it is not.
+    fn finish(mut self, contact: &Contact, ended: Duration, ending: Option<Partial>) -> (Report, Option<Partial>) {
+        let refusing = contact.refusing_since();
+        let before = self.before.filter(|(since, _)| Some(*since) == refusing);
+        let mut report = before.map_or(self.report, |(_, report)| report);
+        report.seconds = refusing.map_or(ended, |_| contact.last_answer()).as_secs_f64();
+        if refusing.is_some() {
+            return (report, Some(Partial::PoolGone));
+        }
+        (report, ending.filter(|_| self.under_way > 0 || self.source.due().is_some()))
+    }
 }
 
 /// Plays `source`, counting into `progress`, which may also end the run.
@@ -59,9 +85,11 @@ pub fn run<S: Source + Send>(
     let clients = (0..engines).map(|_| settings.pool.clone().map(Client::connect).transpose());
     let clients = clients.collect::<Result<Vec<_>, _>>()?;
     let clock = &Clock::new(settings.pace);
-    let engines: Vec<_> = clients.into_iter().map(|client| Engine::new(settings, clock, progress, client)).collect();
-    let state = State { source, report: Report::default(), under_way: 0 };
-    let shared = Shared { state: Mutex::new(state), changed: Condvar::new(), decoded: Mutex::default() };
+    let contact = &Contact::default();
+    let engine = |client| Engine::new(settings, clock, progress, contact, client);
+    let engines: Vec<_> = clients.into_iter().map(engine).collect();
+    let state = State { source, report: Report::default(), before: None, under_way: 0 };
+    let shared = Shared { state: Mutex::new(state), changed: Condvar::new(), decoded: Mutex::default(), contact };
     let latest = std::thread::scope(|scope| {
         let mut queues = Vec::new();
         for number in 0..engines.len() {
@@ -69,23 +97,29 @@ pub fn run<S: Source + Send>(
             let arrivals = std::sync::Arc::new(Mutex::new(arrivals));
             for _ in 0..settings.cluster.batch {
                 let (arrivals, shared, engines) = (std::sync::Arc::clone(&arrivals), &shared, &engines[..]);
-                scope.spawn(move || work((engines, number), &arrivals, shared, clock, settings, progress));
+                let work = move || work((engines, number), &arrivals, shared, clock, settings, progress);
+                // Threads that run already end when their queues are dropped.
+                std::thread::Builder::new().spawn_scoped(scope, work)?;
             }
             queues.push(queue);
         }
         let latest = dispatch(&shared, &queues, clock, settings, progress);
         drop(queues);
-        latest
-    });
-    let State { mut source, mut report, under_way } = shared.state.into_inner();
-    report.seconds = clock.now().as_secs_f64();
-    let partial = progress.ending().filter(|_| under_way > 0 || source.due().is_some());
+        std::io::Result::Ok(latest)
+    })?;
+    let ended = clock.now();
+    // All is answered, but the pool refused the last of it: whether it is gone is known when it takes a block, or after a while.
+    while contact.refused_block().is_some() && progress.ending().is_none() {
+        engines[0].ask_again();
+        std::thread::sleep(STEP);
+    }
+    let (report, partial) = shared.state.into_inner().finish(contact, ended, progress.ending());
     Ok(Replay { report, latest, partial })
 }
 
 /// Sends requests to their engines until there are no more; how late the latest one was.
 fn dispatch<S: Source>(
-    shared: &Shared<S>,
+    shared: &Shared<'_, S>,
     queues: &[SyncSender<Arrival>],
     clock: &Clock,
     settings: &Settings,
@@ -123,7 +157,7 @@ fn dispatch<S: Source>(
 fn work<S: Source>(
     (engines, number): (&[Engine<'_>], usize),
     arrivals: &Mutex<Receiver<Arrival>>,
-    shared: &Shared<S>,
+    shared: &Shared<'_, S>,
     clock: &Clock,
     settings: &Settings,
     progress: &Progress,
@@ -141,7 +175,7 @@ fn work<S: Source>(
         shared.decoded.lock().answered(&request, number as u32, settings.cluster.block_tokens);
         let mut state = shared.state.lock();
         state.under_way -= 1;
-        state.report.note(&settings.cluster, &request, &answer);
+        state.note(shared.contact, &settings.cluster, &request, &answer);
         if let Some(origin) = request.origin {
             state.source.answered(origin.session, Millis(clock.now().as_millis() as u64));
         }

@@ -1,7 +1,7 @@
 //! A replay against a real pool finds what the simulator says, notices every wrong byte, and survives the end of the pool.
 
-use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tidepool_catalog::{CatalogConfig, Server};
 use tidepool_client::{Client, ClientConfig, PutOptions};
@@ -35,6 +35,12 @@ impl TestPool {
         };
         let node = Some(Node::start(config).unwrap());
         Self { _catalog: catalog, node, dir, catalogs }
+    }
+
+    fn start_again(&mut self) {
+        let dir = self.dir.path().to_owned();
+        let config = NodeConfig { dir, catalogs: self.catalogs.clone(), ..NodeConfig::small("n") };
+        self.node = Some(Node::start(config).unwrap());
     }
 
     fn client(&self) -> ClientConfig {
@@ -101,15 +107,24 @@ fn one_wrong_byte_is_noticed() {
     assert_eq!(played.report.tally.hit_blocks, 1, "what is wrong is no hit, nor what comes after it");
 }
 
+/// Ten seconds of misses, until it was believed that the pool is gone, counted as what the pool had done.
 #[test]
-fn a_pool_that_vanishes_leaves_a_partial_report() {
+fn a_pool_that_vanishes_leaves_a_report_of_the_time_while_there_was_one() {
     let mut pool = TestPool::new(16 << 20);
     let mut settings = settings(Some(pool.client()));
-    settings.pace = 50.0;
+    (settings.cluster.engines, settings.cluster.batch, settings.cluster.local_blocks) = (1, 1, Blocks(0));
     let progress = Progress::default();
-    let endless = Agents { sessions: None, ..agents() };
+    // One after the other, the same prompt and one block of its own: all but the first find the former.
+    let request = |n: u64| Request {
+        at: Millis(n * 1000),
+        input_tokens: 2048,
+        output_tokens: 1,
+        blocks: [1, 2, 3, n + 4].map(BlockHash).to_vec(),
+        origin: None,
+    };
+    let started = Instant::now();
     let played = std::thread::scope(|scope| {
-        let played = scope.spawn(|| run(&settings, OpenLoop::new(endless.requests().unwrap()), &progress));
+        let played = scope.spawn(|| run(&settings, OpenLoop::new((0..).map(request)), &progress));
         while progress.put_blocks.load(Ordering::Relaxed) < 50 {
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -117,7 +132,57 @@ fn a_pool_that_vanishes_leaves_a_partial_report() {
         played.join().unwrap().unwrap()
     });
     assert_eq!(played.partial, Some(Partial::PoolGone));
-    assert!(played.report.tally.requests > 0);
+    let tally = played.report.tally;
+    assert!(tally.requests >= 46, "{tally:?}");
+    assert_eq!(tally.hit_blocks, 3 * (tally.requests - 1), "{tally:?}");
+    // The ten seconds in which nobody answered are not in it.
+    let real = played.report.seconds / settings.pace;
+    assert!(real <= started.elapsed().as_secs_f64() - 10.0, "{real} s");
     assert!(progress.failed_puts.load(Ordering::Relaxed) > 0);
     assert_eq!(progress.wrong_blocks.load(Ordering::Relaxed), 0);
+}
+
+/// Two requests, of which the second comes when the pool has gone; `then` is called once it has refused a block.
+fn without_a_pool_in_the_end(then: impl FnOnce(&mut TestPool) + Send) -> (Replay, u64) {
+    let mut pool = TestPool::new(16 << 20);
+    let mut settings = settings(Some(pool.client()));
+    (settings.cluster.engines, settings.cluster.batch, settings.cluster.local_blocks) = (1, 1, Blocks(0));
+    let progress = Progress::default();
+    let until = |counter: &AtomicU64| {
+        while counter.load(Ordering::Relaxed) == 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    let requests = [0, 1].map(|n| {
+        let (at, blocks) = (Millis(n), vec![BlockHash(n)]);
+        Request { at, input_tokens: 512, output_tokens: 1, blocks, origin: None }
+    });
+    std::thread::scope(|scope| {
+        let (gone, is_gone) = std::sync::mpsc::sync_channel(0);
+        let source = requests.into_iter().inspect(move |request| {
+            if request.at == Millis(1) {
+                is_gone.recv().unwrap();
+            }
+        });
+        let played = scope.spawn(|| run(&settings, OpenLoop::new(source), &progress));
+        until(&progress.put_blocks);
+        pool.node.take();
+        gone.send(()).unwrap();
+        until(&progress.failed_puts);
+        then(&mut pool);
+        (played.join().unwrap().unwrap(), progress.failed_puts.load(Ordering::Relaxed))
+    })
+}
+
+/// The misses of a pool that went just before the trace ended are not the pool's either.
+#[test]
+fn a_trace_that_ends_after_its_pool_is_reported_in_part() {
+    let (played, failed) = without_a_pool_in_the_end(|_| {});
+    assert_eq!((played.partial, played.report.tally.requests, failed), (Some(Partial::PoolGone), 1, 1));
+}
+
+#[test]
+fn a_pool_that_only_hesitated_in_the_end_is_not_gone() {
+    let (played, failed) = without_a_pool_in_the_end(TestPool::start_again);
+    assert_eq!((played.partial, played.report.tally.requests, failed), (None, 2, 1));
 }

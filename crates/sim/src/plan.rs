@@ -34,7 +34,27 @@ pub struct Point {
     pub first_token_seconds: f64,
 }
 
+/// Seconds for a block, of those that are asked for again.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct BlockSeconds {
+    /// To compute it, on average.
+    pub compute: f64,
+    /// To get it out of memory.
+    pub memory: f64,
+    /// To get it from disk.
+    pub disk: f64,
+}
+
 impl Setting {
+    /// What a block takes, if any is ever asked for again. What takes longer to get than to compute saves GPU time, and makes
+    /// prompts wait.
+    #[must_use]
+    pub fn block_seconds(&self, curve: &Curve) -> Option<BlockSeconds> {
+        let (hits, bytes) = (curve.hit_references(Blocks::UNLIMITED), self.block_bytes as f64);
+        let compute = curve.saved_seconds(Blocks::UNLIMITED) / hits;
+        (hits > 0.0).then(|| BlockSeconds { compute, memory: bytes / self.memory_rate, disk: bytes / self.disk_rate })
+    }
+
     /// The pool with `memory_bytes` of memory.
     #[must_use]
     pub fn point(&self, curve: &Curve, memory_bytes: u64) -> Point {

@@ -182,3 +182,34 @@ fn a_cluster_without_requests_reports_nothing() {
     let report = run(&Cluster::default(), &mut OpenLoop::new(std::iter::empty()));
     assert_eq!((report.tally.requests, report.seconds, report.requests_per_second()), (0, 0.0, 0.0));
 }
+
+/// Agents that give up after so many steps of the run.
+struct Impatient(Agents, usize);
+
+impl Source for Impatient {
+    fn due(&mut self) -> Option<Millis> {
+        self.0.due()
+    }
+
+    fn next(&mut self) -> Option<Request> {
+        self.0.next()
+    }
+
+    fn answered(&mut self, session: SessionId, at: Millis) {
+        self.0.answered(session, at);
+    }
+
+    fn gives_up(&mut self) -> bool {
+        self.1 = self.1.saturating_sub(1);
+        self.1 == 0
+    }
+}
+
+#[test]
+fn a_source_that_gives_up_ends_the_run_and_what_was_answered_counts() {
+    let requests = |steps| run(&Cluster::default(), &mut Impatient(Agents::new(20, 1), steps)).tally.requests;
+    assert_eq!((requests(1), requests(1000)), (0, 20));
+    // Loaded, computed and answered: three steps more for each.
+    let some = requests(60);
+    assert!((1..20).contains(&some), "{some}");
+}

@@ -2,7 +2,7 @@
 //!
 //! All of them take and give requests that may have failed to be read; a failure is passed on.
 
-use crate::{BlockHash, Millis, Request, SessionId};
+use crate::{BlockHash, LATEST, Millis, Request, SessionId};
 
 /// The requests of a trace from one time to another, counted from the former.
 pub struct Slice<I> {
@@ -41,7 +41,7 @@ pub struct Scale<I> {
 }
 
 impl<I> Scale<I> {
-    /// Multiplies all times by `factor`: 0.5 is twice the load.
+    /// Multiplies all times by `factor`: 0.5 is twice the load. None becomes later than [`LATEST`].
     pub const fn new(requests: I, factor: f64) -> Self {
         Self { requests, factor }
     }
@@ -51,7 +51,7 @@ impl<E, I: Iterator<Item = Result<Request, E>>> Iterator for Scale<I> {
     type Item = I::Item;
 
     fn next(&mut self) -> Option<I::Item> {
-        let scaled = |time: Millis| Millis((time.0 as f64 * self.factor).round() as u64);
+        let scaled = |time: Millis| Millis((time.0 as f64 * self.factor).round() as u64).min(LATEST);
         Some(self.requests.next()?.map(|mut request| {
             request.at = scaled(request.at);
             if let Some(origin) = &mut request.origin {

@@ -16,18 +16,39 @@ pub enum TraceError {
     UnknownFormat(String),
 }
 
-/// A line that is not what the format says.
+/// A line that is not what the format says, or not what it says itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Malformed {
     /// Counts from 1.
     pub line: u64,
     /// What is wrong with it.
     pub reason: String,
+    /// How it begins; empty where the reason says all.
+    pub start: String,
+}
+
+/// Characters of a line that are shown.
+const SHOWN: usize = 60;
+
+impl Malformed {
+    /// The line of this number and text, which may not be text at all.
+    pub(crate) fn new(line: u64, reason: String, text: &[u8]) -> Self {
+        // No character has more than four bytes.
+        let text = String::from_utf8_lossy(&text[..text.len().min(4 * SHOWN + 4)]);
+        let plain = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
+        let mut start: String = text.chars().take(SHOWN).map(plain).collect();
+        if text.chars().nth(SHOWN).is_some() {
+            start.push_str("...");
+        }
+        Self { line, reason, start }
+    }
 }
 
 impl fmt::Display for Malformed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}: {}", self.line, self.reason)
+        let Self { line, reason, start } = self;
+        write!(f, "line {line}: {reason}")?;
+        if start.is_empty() { Ok(()) } else { write!(f, ", in {start}") }
     }
 }
 
@@ -40,6 +61,10 @@ pub struct Report {
     pub malformed: u64,
     /// The first of them.
     pub first_malformed: Option<Malformed>,
+    /// Requests that have more blocks than their tokens fill, or fewer than they fill whole. They are taken as they are.
+    pub contradictory: u64,
+    /// The first of them.
+    pub first_contradictory: Option<Malformed>,
     /// Requests whose time was before that of the request ahead of them. They count as arriving with that one.
     pub backwards: u64,
 }

@@ -37,5 +37,8 @@ pub use writer::Writer;
 /// Tokens of a block where neither the trace nor the caller says otherwise.
 pub const BLOCK_TOKENS: u32 = 512;
 
+/// The latest time, and the longest pause: exact as a JSON number everywhere. A line that says more is malformed.
+pub const LATEST: Millis = Millis(1 << 53);
+
 /// Blocks of a request; one that names more is malformed.
 pub const MAX_BLOCKS: usize = 1 << 20;

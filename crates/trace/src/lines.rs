@@ -5,6 +5,9 @@ use std::io::{self, BufRead};
 /// Longest line: a request of [`crate::MAX_BLOCKS`] blocks fits in our own format. The rest of a longer one is passed over.
 pub(crate) const MAX_LINE: usize = 17 << 20;
 
+/// The mark U+FEFF in UTF-8.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
 /// Reads lines.
 pub(crate) struct Lines<R> {
     input: R,
@@ -31,10 +34,18 @@ impl<R: BufRead> Lines<R> {
         self.bytes
     }
 
-    /// The next line that is not blank.
+    /// The line that was read last, or its beginning if it is too long.
+    pub(crate) fn current(&self) -> &[u8] {
+        self.line.trim_ascii()
+    }
+
+    /// The next line that is not blank. What some editors put before a file's first character is none of it.
     pub(crate) fn next(&mut self) -> io::Result<Option<Line<'_>>> {
         loop {
             let Some(whole) = self.fill()? else { return Ok(None) };
+            if self.number == 1 && self.line.starts_with(BYTE_ORDER_MARK) {
+                self.line.drain(..BYTE_ORDER_MARK.len());
+            }
             if !whole || !self.line.trim_ascii().is_empty() {
                 let text = whole.then(|| self.line.trim_ascii());
                 return Ok(Some(Line { number: self.number, text }));
@@ -59,10 +70,9 @@ impl<R: BufRead> Lines<R> {
             any = true;
             let end = read.iter().position(|byte| *byte == b'\n');
             let part = &read[..end.unwrap_or(read.len())];
-            whole &= self.line.len() + part.len() <= MAX_LINE;
-            if whole {
-                self.line.extend_from_slice(part);
-            }
+            let room = MAX_LINE - self.line.len();
+            whole &= part.len() <= room;
+            self.line.extend_from_slice(&part[..part.len().min(room)]);
             let used = end.map_or(read.len(), |end| end + 1);
             self.input.consume(used);
             self.bytes += used as u64;

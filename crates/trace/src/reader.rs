@@ -102,13 +102,19 @@ impl<R: BufRead> Reader<R> {
                 None => Err(format!("longer than {} bytes", crate::lines::MAX_LINE)),
             };
             match entry.and_then(|entry| self.accept(entry)) {
-                Ok(Some(request)) => return Ok(Some(self.in_time(request))),
-                Ok(None) => {}
-                // What its blocks are is not known, so nothing that follows would be right.
-                Err(reason) if is_head => {
-                    return Err(TraceError::Malformed(Malformed { line: number, reason }));
+                Ok(Some(request)) => {
+                    self.check_lengths(number, &request);
+                    return Ok(Some(self.in_time(request)));
                 }
-                Err(reason) => self.malformed(Malformed { line: number, reason })?,
+                Ok(None) => {}
+                Err(reason) => {
+                    let what = Malformed::new(number, reason, self.lines.current());
+                    if is_head {
+                        // What its blocks are is not known, so nothing that follows would be right.
+                        return Err(TraceError::Malformed(what));
+                    }
+                    self.malformed(what)?;
+                }
             }
         }
         Ok(None)
@@ -134,6 +140,19 @@ impl<R: BufRead> Reader<R> {
         self.report.malformed += 1;
         let first = self.report.first_malformed.get_or_insert(what);
         if self.strict { Err(TraceError::Malformed(first.clone())) } else { Ok(()) }
+    }
+
+    /// Counts a request whose blocks cannot be those of as many tokens. A last block that is not full may be named or not.
+    fn check_lengths(&mut self, line: u64, request: &Request) {
+        let (tokens, each, blocks) = (request.input_tokens, self.context.block_tokens, request.blocks.len());
+        if (tokens / each..=tokens.div_ceil(each)).contains(&u32::try_from(blocks).unwrap_or(u32::MAX)) {
+            return;
+        }
+        self.report.contradictory += 1;
+        self.report.first_contradictory.get_or_insert_with(|| {
+            let reason = format!("{blocks} blocks of {each} tokens for an input of {tokens}");
+            Malformed { line, reason, start: String::new() }
+        });
     }
 
     /// Counts times from the start, and never back.

@@ -13,6 +13,11 @@ pub trait Source {
 
     /// A session's request was answered.
     fn answered(&mut self, session: SessionId, at: Millis);
+
+    /// Whether nobody is to wait for what is under way either. A simulation asks before each of its steps.
+    fn gives_up(&mut self) -> bool {
+        false
+    }
 }
 
 impl<S: Source + ?Sized> Source for Box<S> {
@@ -26,5 +31,9 @@ impl<S: Source + ?Sized> Source for Box<S> {
 
     fn answered(&mut self, session: SessionId, at: Millis) {
         (**self).answered(session, at);
+    }
+
+    fn gives_up(&mut self) -> bool {
+        (**self).gives_up()
     }
 }

@@ -1,7 +1,7 @@
 //! Traces come from anywhere: whatever a file holds, the reader says what is wrong with it and goes on, or stops if it is strict.
 
 use proptest::prelude::*;
-use tidepool_trace::{Format, MAX_BLOCKS, Options, Reader, Request, TraceError, Writer};
+use tidepool_trace::{Format, LATEST, MAX_BLOCKS, Options, Reader, Request, TraceError, Writer};
 
 const OPTIONS: Options = Options { format: None, strict: false, block_tokens: 512 };
 
@@ -18,9 +18,23 @@ fn malformed_lines_are_counted_and_the_first_is_kept() {
     let (requests, report) = read(text.as_bytes(), OPTIONS).unwrap();
     assert_eq!((requests.len(), report.requests, report.malformed), (2, 2, 2));
     let first = report.first_malformed.unwrap();
-    assert_eq!(first.line, 3);
+    assert_eq!((first.line, first.start.as_str()), (3, "nonsense"));
     let strict = read(text.as_bytes(), Options { strict: true, ..OPTIONS }).unwrap_err();
     assert!(matches!(strict, TraceError::Malformed(malformed) if malformed == first));
+}
+
+#[test]
+fn what_is_shown_of_a_line_is_short_and_harmless_to_a_terminal() {
+    for (line, shown) in [
+        ("\u{1b}[2J\u{7}".as_bytes().to_vec(), "\u{fffd}[2J\u{fffd}".to_owned()),
+        (vec![0xff; 3], "\u{fffd}".repeat(3)),
+        ("é".repeat(60).into_bytes(), "é".repeat(60)),
+        ("é".repeat(61).into_bytes(), format!("{}...", "é".repeat(60))),
+        (vec![b'x'; 18 << 20], format!("{}...", "x".repeat(60))),
+    ] {
+        let (_, report) = read(&line, Options { format: Some(Format::Mooncake), ..OPTIONS }).unwrap();
+        assert_eq!(report.first_malformed.unwrap().start, shown);
+    }
 }
 
 /// A head of another version was skipped as one malformed line, and the requests were read with blocks of 512 tokens, whatever theirs
@@ -45,6 +59,62 @@ fn times_that_go_back_are_counted_and_wait_for_those_ahead() {
     let (requests, report) = read([5, 3, 7, 6].map(line).concat().as_bytes(), OPTIONS).unwrap();
     assert_eq!(requests.iter().map(|request| request.at.0).collect::<Vec<_>>(), [5, 5, 7, 7]);
     assert_eq!(report.backwards, 2);
+}
+
+/// Times up to 2^64 stopped the clocks of simulations at their ends.
+#[test]
+fn times_and_pauses_past_2_to_the_53_are_malformed() {
+    let head = "{\"tidepool_trace\":1,\"block_tokens\":512}\n";
+    let line = |at: u64, pause: u64| {
+        let rest = "\"input_tokens\":1,\"output_tokens\":1,\"blocks\":\"\",\"session\":1,\"turn\":1";
+        format!("{{\"at_ms\":{at},{rest},\"pause_ms\":{pause}}}\n")
+    };
+    let most = LATEST.0;
+    let text = [head, &line(most, most), &line(most + 1, 0), &line(0, most + 1), &line(u64::MAX, 0)].concat();
+    let (requests, report) = read(text.as_bytes(), OPTIONS).unwrap();
+    assert_eq!((requests.len(), report.malformed, report.backwards), (1, 3, 0));
+    let first = report.first_malformed.unwrap().to_string();
+    let reason =
+        "line 3: at_ms = 9007199254740993: allowed are milliseconds from 0 to 2^53, in {\"at_ms\":9007199254740993,";
+    assert!(first.starts_with(reason), "{first}");
+    let error = read(text.as_bytes(), Options { strict: true, ..OPTIONS }).unwrap_err();
+    assert_eq!(error.to_string(), first);
+}
+
+#[test]
+fn lengths_that_contradict_the_number_of_blocks_are_counted_and_the_first_is_kept() {
+    let line = |tokens: u32, blocks: usize| {
+        let ids = vec!["7"; blocks].join(",");
+        format!("{{\"timestamp\": 1, \"input_length\": {tokens}, \"output_length\": 1, \"hash_ids\": [{ids}]}}\n")
+    };
+    // A last block that is not full may be named or not.
+    let sound = [(0, 0), (511, 0), (511, 1), (512, 1), (513, 1), (513, 2), (1024, 2)];
+    let (requests, report) =
+        read(sound.map(|(tokens, blocks)| line(tokens, blocks)).concat().as_bytes(), OPTIONS).unwrap();
+    assert_eq!((requests.len(), report.contradictory, report.first_contradictory), (7, 0, None));
+    let wrong =
+        [(512, 1), (0, 1), (512, 0), (512, 2), (u32::MAX, 3)].map(|(tokens, blocks)| line(tokens, blocks)).concat();
+    for strict in [false, true] {
+        let (requests, report) = read(wrong.as_bytes(), Options { strict, ..OPTIONS }).unwrap();
+        assert_eq!((requests.len(), report.contradictory, report.malformed), (5, 4, 0));
+        let first = report.first_contradictory.unwrap().to_string();
+        assert_eq!(first, "line 2: 1 blocks of 512 tokens for an input of 0");
+    }
+}
+
+#[test]
+fn a_byte_order_mark_before_the_first_line_is_no_part_of_it() {
+    let lines = [
+        include_str!("fixtures/v1.jsonl"),
+        "{\"timestamp\": 1, \"input_length\": 1, \"output_length\": 1, \"hash_ids\": [0]}\n",
+        "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.9799600,4808,10\n",
+    ];
+    for text in lines {
+        let marked = read(format!("\u{feff}{text}").as_bytes(), Options { strict: true, ..OPTIONS }).unwrap();
+        assert_eq!(marked, read(text.as_bytes(), OPTIONS).unwrap());
+    }
+    let twice = read("\u{feff}\u{feff}{}".as_bytes(), OPTIONS).unwrap_err();
+    assert!(twice.to_string().contains("no known format"), "{twice}");
 }
 
 #[test]

@@ -10,22 +10,28 @@ pub enum UnitError {
     /// Not a size.
     #[error("{0:?} is not a size: write a whole number and one of B, KiB, MiB, GiB, TiB, as in 80GiB")]
     Size(String),
+    /// More bytes than can be counted.
+    #[error("{0:?} is too large: the largest size is 16777215TiB")]
+    LargeSize(String),
     /// Not a duration.
     #[error("{0:?} is not a duration: write a whole number and one of us, ms, s, m, h, as in 5s")]
     Span(String),
+    /// Longer than can be counted.
+    #[error("{0:?} is too long: the longest duration is 5124095576h")]
+    LongSpan(String),
 }
 
 const SIZE_UNITS: [(&str, u64); 5] = [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
 const SPAN_UNITS: [(&str, u64); 5] =
     [("us", 1), ("ms", 1_000), ("s", 1_000_000), ("m", 60_000_000), ("h", 3_600_000_000)];
 
-/// Splits `text` into its digits and its unit, and multiplies.
-fn parse(text: &str, units: &[(&str, u64)]) -> Option<u64> {
+/// Splits `text` into its digits and its unit, and multiplies. None if it has not both, and an empty result if that is too much.
+fn parse(text: &str, units: &[(&str, u64)]) -> Option<Option<u64>> {
     let text = text.trim();
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let digits = text.find(|c: char| !c.is_ascii_digit()).filter(|digits| *digits > 0)?;
     let (number, unit) = text.split_at(digits);
     let (_, factor) = units.iter().find(|(name, _)| *name == unit.trim_start())?;
-    number.parse::<u64>().ok()?.checked_mul(*factor)
+    Some(number.parse::<u64>().ok().and_then(|number| number.checked_mul(*factor)))
 }
 
 /// A number of bytes, written as `64MiB`.
@@ -37,7 +43,8 @@ impl FromStr for ByteSize {
     type Err = UnitError;
 
     fn from_str(text: &str) -> Result<Self, UnitError> {
-        parse(text, &SIZE_UNITS).map(Self).ok_or_else(|| UnitError::Size(text.to_owned()))
+        let bytes = parse(text, &SIZE_UNITS).ok_or_else(|| UnitError::Size(text.to_owned()))?;
+        bytes.map(Self).ok_or_else(|| UnitError::LargeSize(text.to_owned()))
     }
 }
 
@@ -59,6 +66,7 @@ impl FromStr for Span {
 
     fn from_str(text: &str) -> Result<Self, UnitError> {
         let micros = parse(text, &SPAN_UNITS).ok_or_else(|| UnitError::Span(text.to_owned()))?;
+        let micros = micros.ok_or_else(|| UnitError::LongSpan(text.to_owned()))?;
         Ok(Self(Duration::from_micros(micros)))
     }
 }
@@ -108,6 +116,19 @@ mod tests {
         }
         for bad in ["", "5", "s", "5 secs", "-1s"] {
             assert!(bad.parse::<Span>().is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_too_large_is_told_from_what_is_no_size_at_all() {
+        assert_eq!("16777215TiB".parse(), Ok(ByteSize(16_777_215 << 40)));
+        for large in ["16777216TiB", "99999999999999999999B"] {
+            assert_eq!(large.parse::<ByteSize>(), Err(UnitError::LargeSize(large.to_owned())));
+        }
+        assert!("5124095576h".parse::<Span>().is_ok());
+        assert_eq!("5124095577h".parse::<Span>(), Err(UnitError::LongSpan("5124095577h".to_owned())));
+        for none in ["99999999999999999999", "TiB", "99999999999999999999X"] {
+            assert_eq!(none.parse::<ByteSize>(), Err(UnitError::Size(none.to_owned())));
         }
     }
 

@@ -4,6 +4,7 @@ use crate::bench::{
     BenchError, FULL_FOOTPRINT, Plan, Report, baselines, compare::Samples, fields, goals, machine::Machine,
 };
 use crate::daemon::Signals;
+use crate::files;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::{
@@ -22,7 +23,7 @@ pub struct BenchArgs {
     #[arg(long)]
     json: bool,
     /// Also write the JSON object to this file
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = files::name())]
     json_file: Option<PathBuf>,
     /// Measure only these fields
     #[arg(long, value_name = "FIELD", value_delimiter = ',', num_args = 1.., value_parser = goals::field_name)]
@@ -64,6 +65,7 @@ fn footprint(text: &str) -> Result<ByteSize, String> {
 
 /// Runs the benchmark.
 pub(super) fn run(args: &BenchArgs) -> Result<(), Box<dyn Error>> {
+    args.json_file.as_deref().map_or(Ok(()), files::check)?;
     let plan = Plan {
         samples: usize::from(args.samples),
         footprint: args.footprint,
@@ -144,7 +146,7 @@ fn spinner() -> ProgressBar {
 fn print(args: &BenchArgs, report: &Report, text: &str) -> Result<(), Box<dyn Error>> {
     let json = serde_json::to_string_pretty(&report.json())?;
     if let Some(file) = &args.json_file {
-        std::fs::write(file, format!("{json}\n")).map_err(|error| format!("{}: {error}", file.display()))?;
+        files::replace(file, format!("{json}\n").as_bytes())?;
     }
     let text = if args.json { format!("{json}\n") } else { text.to_owned() };
     std::io::stdout().write_all(text.as_bytes())?;

@@ -58,6 +58,7 @@ struct Arm {
 
 /// Runs the command.
 pub(super) fn run(args: &DemoArgs) -> Outcome {
+    args.html.check()?;
     let (stop, pool) = (stop_flag()?, Pool::start(args)?);
     output::text(&format!(
         "{} sessions of coding agents on {ENGINES} emulated engines, {} times as fast as in reality\n",
@@ -94,13 +95,32 @@ struct Pool {
     _dir: Directory,
 }
 
-/// A directory that is removed when dropped.
-struct Directory(PathBuf);
+/// A directory that is removed when dropped, and those around it that were made for it.
+struct Directory {
+    path: PathBuf,
+    /// From the inside out.
+    around: Vec<PathBuf>,
+}
+
+impl Directory {
+    /// Makes it, and what is missing around it.
+    fn make(path: PathBuf) -> Result<Self, String> {
+        let missing = |around: &&Path| !around.as_os_str().is_empty() && !around.exists();
+        let around = path.ancestors().skip(1).take_while(missing).map(Path::to_owned).collect();
+        let made = Self { path, around };
+        std::fs::create_dir_all(&made.path).map_err(|error| format!("{}: {error}", made.path.display()))?;
+        Ok(made)
+    }
+}
 
 impl Drop for Directory {
     fn drop(&mut self) {
         // What is left is empty but for files of a node that was killed.
-        let _ = std::fs::remove_dir_all(&self.0);
+        let _ = std::fs::remove_dir_all(&self.path);
+        for around in &self.around {
+            // Others may have put something there; then it stays.
+            let _ = std::fs::remove_dir(around);
+        }
     }
 }
 
@@ -108,8 +128,7 @@ impl Pool {
     fn start(args: &DemoArgs) -> Result<Self, Box<dyn Error>> {
         remove_leftovers(&args.dir);
         let dir = args.dir.join(format!("{DIRECTORY}{}", std::process::id()));
-        std::fs::create_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
-        let directory = Directory(dir.clone());
+        let directory = Directory::make(dir.clone())?;
         let catalog = Server::start(CatalogConfig { settle: Duration::ZERO, ..CatalogConfig::default() })?;
         let catalogs = vec![catalog.address().to_string()];
         let (capacity, small) = (args.capacity, NodeConfig::small("demo"));
@@ -130,7 +149,7 @@ fn remove_leftovers(dir: &Path) {
         let number =
             name.to_str().and_then(|name| name.strip_prefix(DIRECTORY)).and_then(|rest| rest.parse::<u32>().ok());
         if number.is_some_and(|number| !Path::new(&format!("/proc/{number}")).exists()) {
-            drop(Directory(entry.path()));
+            drop(Directory { path: entry.path(), around: Vec::new() });
         }
     }
 }

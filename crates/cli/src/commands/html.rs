@@ -1,5 +1,6 @@
 //! Reports as pages, for the commands that write some.
 
+use crate::files;
 use crate::page::{Line, Page, Plot};
 use clap::Args;
 use std::path::PathBuf;
@@ -9,14 +10,19 @@ use tidepool_sim::Quantiles;
 #[derive(Debug, Clone, Args)]
 pub(super) struct HtmlArgs {
     /// Also write what was found as a page for a browser
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = files::name())]
     pub(super) html: Option<PathBuf>,
 }
 
 impl HtmlArgs {
+    /// Says before the work begins if the page cannot be written.
+    pub(super) fn check(&self) -> Result<(), String> {
+        self.html.as_deref().map_or(Ok(()), files::check)
+    }
+
     /// Writes the page, if somebody wants it.
     pub(super) fn write(&self, page: impl FnOnce() -> Page) -> Result<(), String> {
-        self.html.as_ref().map_or(Ok(()), |path| page().write(path))
+        self.html.as_deref().map_or(Ok(()), |path| files::replace(path, page().html().as_bytes()))
     }
 }
 

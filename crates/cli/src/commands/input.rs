@@ -2,7 +2,8 @@
 
 use super::Usage;
 use super::presets::{AgentsArgs, Preset};
-use super::traces::{Opened, Read, ReadArgs};
+use super::traces::{Opened, Read, ReadArgs, Stopped};
+use crate::memory::Headroom;
 use crate::progress;
 use clap::Args;
 use std::sync::Arc;
@@ -75,6 +76,8 @@ impl InputArgs {
             most,
             taken: 0,
             error: None,
+            headroom: Arc::new(Headroom::new()),
+            is_cut: false,
             stop: Arc::clone(stop),
         })
     }
@@ -92,6 +95,9 @@ pub(super) struct Input {
     taken: u64,
     /// What ended it early.
     error: Option<TraceError>,
+    headroom: Arc<Headroom>,
+    /// Whether memory was too small for all of it when it was read before.
+    is_cut: bool,
     stop: Arc<AtomicBool>,
 }
 
@@ -111,14 +117,32 @@ impl Iterator for Input {
             Stream::Trace(trace) => trace.next()?.map_err(|ended| self.error = Some(ended)).ok(),
             Stream::Made(requests) => requests.next(),
         };
-        self.taken += u64::from(next.is_some());
-        next
+        self.take(next)
     }
 }
 
 impl Input {
+    fn take(&mut self, next: Option<Request>) -> Option<Request> {
+        let request = next?;
+        self.taken += 1;
+        self.headroom.take(1 + request.blocks.len() as u64);
+        Some(request)
+    }
+
     fn is_over(&self) -> bool {
-        self.taken >= self.most || self.is_stopped()
+        self.taken >= self.most || self.headroom.is_low() || self.is_stopped()
+    }
+
+    /// How far it came, if memory was too small for all of it.
+    pub(super) fn memory_ended_at(&self) -> Option<u64> {
+        self.headroom.is_low().then_some(self.taken)
+    }
+
+    /// The same, no farther than memory allowed when it was read before.
+    pub(super) fn until(mut self, memory_ended_at: Option<u64>) -> Self {
+        self.is_cut = memory_ended_at.is_some();
+        self.most = self.most.min(memory_ended_at.unwrap_or(u64::MAX));
+        self
     }
 
     fn is_stopped(&self) -> bool {
@@ -140,18 +164,27 @@ impl Input {
 
     /// What was met. There is nothing to say about a trace without requests.
     pub(super) fn finish(self) -> Result<Read, Box<dyn Error>> {
-        let (some, name) = (self.taken > 0 || self.error.is_some() || self.is_stopped(), self.name.clone());
+        let (is_empty, name) = (self.taken == 0, self.name.clone());
         let read = self.read();
-        if some { Ok(read) } else { Err(format!("{name}: no requests in this trace").into()) }
+        if is_empty && read.is_whole() { Err(format!("{name}: no requests in this trace").into()) } else { Ok(read) }
     }
 
     /// The requests for engines, which may wait for answers if the loop is closed. Agents that are generated then react to them;
     /// those of a trace come when the trace says, or later.
-    pub(super) fn source(&mut self, closed: bool) -> Box<dyn Source + Send + '_> {
-        match (&self.stream, closed) {
+    pub(super) fn source(&mut self, closed: bool) -> impl Source + Send {
+        let headroom = Arc::clone(&self.headroom);
+        let source: Box<dyn Source + Send + '_> = match (&self.stream, closed) {
             (Stream::Made(_), true) => Box::new(Reacting(self)),
             (Stream::Trace(_), true) => Box::new(ClosedLoop::new(self)),
             (_, false) => Box::new(OpenLoop::new(self)),
+        };
+        Watched { source, headroom }
+    }
+
+    /// Of the requests that engines got, only so many were answered: memory was too small for more.
+    pub(super) fn answered(&mut self, requests: u64) {
+        if self.headroom.is_low() {
+            self.taken = requests;
         }
     }
 
@@ -170,8 +203,34 @@ impl Input {
             Stream::Trace(trace) => Report { requests: self.taken, ..trace.report().clone() },
             Stream::Made(_) => Report { requests: self.taken, ..Report::default() },
         };
-        let is_stopped = self.is_stopped();
-        Read::new(&self.name, self.block_tokens, report, self.error).until_stopped(is_stopped)
+        let memory = self.is_cut || self.headroom.is_low();
+        let stopped = if memory { Some(Stopped::Memory) } else { self.is_stopped().then_some(Stopped::Signal) };
+        Read::new(&self.name, self.block_tokens, report, self.error).until_stopped(stopped)
+    }
+}
+
+/// Requests for engines, until memory is too small for what these keep of them.
+struct Watched<'a> {
+    source: Box<dyn Source + Send + 'a>,
+    headroom: Arc<Headroom>,
+}
+
+impl Source for Watched<'_> {
+    fn due(&mut self) -> Option<Millis> {
+        self.source.due()
+    }
+
+    fn next(&mut self) -> Option<Request> {
+        self.source.next()
+    }
+
+    fn answered(&mut self, session: SessionId, at: Millis) {
+        self.source.answered(session, at);
+    }
+
+    fn gives_up(&mut self) -> bool {
+        self.headroom.work();
+        self.headroom.is_low()
     }
 }
 
@@ -185,8 +244,7 @@ impl Source for Reacting<'_> {
 
     fn next(&mut self) -> Option<Request> {
         let next = self.0.agents()?.next();
-        self.0.taken += u64::from(next.is_some());
-        next
+        self.0.take(next)
     }
 
     fn answered(&mut self, session: SessionId, at: Millis) {

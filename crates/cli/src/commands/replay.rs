@@ -49,6 +49,7 @@ pub struct ReplayArgs {
 
 /// Runs the command.
 pub(super) fn run(args: &ReplayArgs) -> Outcome {
+    args.html.check()?;
     let mut input = args.input.open(&Arc::default())?;
     let settings = settings(args, input.block_tokens)?;
     let (progress, closed) = (Progress::until(stop_flag()?), args.of_engines.closed_loop);
@@ -60,7 +61,7 @@ pub(super) fn run(args: &ReplayArgs) -> Outcome {
         true => output::line(&json_of(args, &played, &counts, &read))?,
         false => output::text(&format!("{}{}", reports::text(&played.report), counts.text(&played)))?,
     };
-    args.html.write(|| page(args, &played, &counts))?;
+    args.html.write(|| page(args, &played, &counts, &read))?;
     status(&played, &counts, read.status())
 }
 
@@ -123,7 +124,7 @@ fn json_of(args: &ReplayArgs, played: &Replay, counts: &Counts, read: &Read) -> 
         "failed_puts": failed,
         "put_blocks": put,
         "latest_seconds": played.latest.as_secs_f64(),
-        "partial": played.partial.is_some() || read.error().is_some(),
+        "partial": played.partial.is_some() || !read.is_whole(),
         "ended_early": played.partial.map(why),
         "pace": args.pace,
     });
@@ -135,7 +136,7 @@ const fn why(partial: Partial) -> &'static str {
     match partial {
         Partial::Stopped => "it was stopped: this is about the requests that were answered before",
         Partial::PoolGone => {
-            "the pool took nothing any more, for 10 s in the end: what was asked in that time found nothing, and counts as such"
+            "the pool took nothing any more: this is about the requests that were answered while it did"
         }
     }
 }
@@ -151,7 +152,7 @@ fn status(played: &Replay, counts: &Counts, read: Status) -> Outcome {
     Ok(read)
 }
 
-fn page(args: &ReplayArgs, played: &Replay, counts: &Counts) -> Page {
+fn page(args: &ReplayArgs, played: &Replay, counts: &Counts, read: &Read) -> Page {
     let engines = format!(
         "{} emulated engines on {}, {} times as fast as in the trace, {} the pool.",
         args.engines,
@@ -159,5 +160,5 @@ fn page(args: &ReplayArgs, played: &Replay, counts: &Counts) -> Page {
         args.pace,
         if args.no_pool { "without" } else { "with" }
     );
-    reports::page("Tidepool: replay", &engines, &played.report, &counts.text(played))
+    reports::page("Tidepool: replay", &read.with_remarks(&engines), &played.report, &counts.text(played))
 }

@@ -27,8 +27,10 @@ pub(super) type Opened = Reader<std::io::BufReader<fs::File>>;
 
 impl ReadArgs {
     pub(super) fn open(&self, path: &Path) -> Result<Opened, Box<dyn Error>> {
+        // As everywhere, a dash is standard input.
+        let source = if path == Path::new("-") { Path::new("/dev/stdin") } else { path };
         let options = Options { format: self.format, strict: self.strict, block_tokens: self.block_tokens };
-        Reader::open(path, options).map_err(|error| format!("{}: {error}", path.display()).into())
+        Reader::open(source, options).map_err(|error| format!("{}: {error}", path.display()).into())
     }
 }
 
@@ -38,53 +40,66 @@ pub(super) struct Read {
     report: Report,
     /// What ended it early.
     error: Option<String>,
-    /// Whether a signal did.
-    is_stopped: bool,
+    /// What else did.
+    stopped: Option<Stopped>,
+    /// What is to be said about all of this.
+    remarks: Vec<String>,
+}
+
+/// What ends a trace early that has nothing to do with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stopped {
+    /// Somebody wanted it.
+    Signal,
+    /// There is too little memory for what more of it would need.
+    Memory,
 }
 
 impl Read {
-    /// Of a trace that was read until a signal came, if one did.
-    pub(super) fn until_stopped(mut self, is_stopped: bool) -> Self {
-        self.is_stopped = is_stopped;
-        if is_stopped {
-            output::complain(&format!("stopped: what follows is about the {} requests before", self.report.requests));
+    /// Of a trace that was read until something stopped it, if something did.
+    pub(super) fn until_stopped(mut self, stopped: Option<Stopped>) -> Self {
+        self.stopped = stopped;
+        if let Some(stopped) = stopped {
+            let why = match stopped {
+                Stopped::Signal => "stopped",
+                Stopped::Memory => "too little memory is left for the rest of the trace",
+            };
+            self.remark(format!("{why}: what follows is about the {} requests before", self.report.requests));
         }
         self
     }
 
-    /// Why it was not read to its end.
-    pub(super) fn error(&self) -> Option<&str> {
-        self.error.as_deref()
+    /// Says it on standard error, and keeps it for pages.
+    fn remark(&mut self, remark: String) {
+        output::complain(&remark);
+        self.remarks.push(remark);
+    }
+
+    /// What a page is about, and what is to be said about the trace.
+    pub(super) fn with_remarks(&self, what: &str) -> String {
+        self.remarks.iter().fold(what.to_owned(), |text, remark| format!("{text} NOTE: {remark}."))
     }
 
     /// Of a trace that was read, up to `error` if there was one; says what was wrong with it.
     pub(super) fn new(name: &str, block_tokens: u32, report: Report, error: Option<TraceError>) -> Self {
         let error = error.map(|error| format!("{name}: {error}"));
-        let read = Self { block_tokens, report, error, is_stopped: false };
-        read.complain(name);
+        let remarks = remarks(name, &report, error.as_deref());
+        let mut read = Self { block_tokens, report, error, stopped: None, remarks: Vec::new() };
+        remarks.into_iter().for_each(|remark| read.remark(remark));
         read
     }
 
-    fn complain(&self, name: &str) {
-        let Report { malformed, first_malformed, backwards, .. } = &self.report;
-        if let Some(first) = first_malformed.as_ref().filter(|_| self.error.is_none()) {
-            output::complain(&format!("{name}: {malformed} malformed lines skipped; the first: {first}"));
-        }
-        if *backwards > 0 {
-            let what = "requests are earlier than those before them, and count as arriving with them";
-            output::complain(&format!("{name}: {backwards} {what}"));
-        }
-        if let Some(error) = &self.error {
-            output::complain(&format!("{error}; what follows is about the {} requests before", self.report.requests));
-        }
+    /// Whether it was read to its end.
+    pub(super) const fn is_whole(&self) -> bool {
+        self.error.is_none() && self.stopped.is_none()
     }
 
-    /// Failure if the trace ended early, and less than that if it was told to.
+    /// Failure if the trace ended early, and less than that if it was stopped.
     pub(super) fn status(&self) -> Status {
-        match (&self.error, self.is_stopped) {
+        match (&self.error, self.stopped) {
             (Some(_), _) => Status::FAILURE,
-            (None, true) => Status(PARTIAL),
-            (None, false) => Status::SUCCESS,
+            (None, Some(_)) => Status(PARTIAL),
+            (None, None) => Status::SUCCESS,
         }
     }
 
@@ -95,11 +110,31 @@ impl Read {
             "block_tokens": self.block_tokens,
             "malformed_lines": self.report.malformed,
             "first_malformed": self.report.first_malformed.as_ref().map(ToString::to_string),
+            "contradictory_lengths": self.report.contradictory,
+            "first_contradictory": self.report.first_contradictory.as_ref().map(ToString::to_string),
             "times_backwards": self.report.backwards,
             "error": self.error,
-            "stopped": self.is_stopped,
+            "stopped": self.stopped.is_some(),
+            "short_of_memory": self.stopped == Some(Stopped::Memory),
         })
     }
+}
+
+/// What was wrong with a trace, and what that means.
+fn remarks(name: &str, report: &Report, error: Option<&str>) -> Vec<String> {
+    let Report { requests, malformed, first_malformed, contradictory, first_contradictory, backwards } = report;
+    let skipped = first_malformed.as_ref().filter(|_| error.is_none());
+    let skipped = skipped.map(|first| format!("{name}: {malformed} malformed lines skipped; the first: {first}"));
+    let odd = first_contradictory.as_ref().map(|first| {
+        let what = "requests have more or fewer blocks than their tokens fill, and are taken as they are; the first";
+        format!("{name}: {contradictory} {what}: {first}")
+    });
+    let backwards = (*backwards > 0).then(|| {
+        let what = "requests are earlier than those before them, and count as arriving with them";
+        format!("{name}: {backwards} {what}")
+    });
+    let ended = error.map(|error| format!("{error}; what follows is about the {requests} requests before"));
+    [skipped, odd, backwards, ended].into_iter().flatten().collect()
 }
 
 /// A trace, and how it is read.

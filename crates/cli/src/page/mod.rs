@@ -6,7 +6,6 @@ mod ticks;
 pub(crate) use plot::{Line, Plot};
 
 use std::fmt::Write as _;
-use std::path::Path;
 
 /// A page under construction.
 pub(crate) struct Page {
@@ -57,11 +56,6 @@ impl Page {
             "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n<title>{title}</title>\n\
              <style>{STYLE}</style>\n</head>\n<body>\n<h1>{title}</h1>\n{body}</body>\n</html>\n"
         )
-    }
-
-    /// Writes the page to a file; says which one it could not write.
-    pub(crate) fn write(&self, path: &Path) -> Result<(), String> {
-        std::fs::write(path, self.html()).map_err(|error| format!("{}: {error}", path.display()))
     }
 }
 

@@ -11,10 +11,10 @@ use std::collections::BinaryHeap;
 use std::time::Duration;
 use tidepool_trace::{BlockHash, Millis, Request};
 
-/// Runs requests through a cluster until all are answered.
+/// Runs requests through a cluster until all are answered, or their source gives up.
 pub fn run(cluster: &Cluster, source: &mut impl Source) -> Report {
     let mut run = Run::new(cluster);
-    loop {
+    while !source.gives_up() {
         let next = run.events.peek().map(|Reverse((at, ..))| *at);
         let due = source.due().map(|at| Nanos(at.0.saturating_mul(1_000_000)));
         match (due, next) {

@@ -1,11 +1,8 @@
 //! Mooncake's JSON lines: `{"timestamp": ms, "input_length": n, "output_length": n, "hash_ids": [n, ...]}`.
 
 use super::{Entry, check_count, hashes, json};
-use crate::{Millis, Request};
+use crate::{LATEST, Millis, Request};
 use serde::Deserialize;
-
-/// The latest time: exact as a JSON number everywhere.
-const LATEST: f64 = (1_u64 << 53) as f64;
 
 /// A line. Other traces in this format have more fields, which say nothing about blocks.
 #[derive(Deserialize)]
@@ -18,7 +15,7 @@ struct Line {
 
 pub(super) fn parse(line: &[u8]) -> Result<Entry, String> {
     let line: Line = json(line)?;
-    if !(0.0..=LATEST).contains(&line.timestamp) {
+    if !(0.0..=LATEST.0 as f64).contains(&line.timestamp) {
         return Err(format!("timestamp = {}: allowed are milliseconds from 0 to 2^53", line.timestamp));
     }
     check_count(line.hash_ids.len())?;

@@ -1,7 +1,7 @@
 //! Our own format, written down in docs/traces.md: JSON lines, of which the first names the format and its version.
 
 use super::{Entry, check_count, json};
-use crate::{BlockHash, Millis, Origin, Request, SessionId, ToolId};
+use crate::{BlockHash, LATEST, Millis, Origin, Request, SessionId, ToolId};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
@@ -57,6 +57,11 @@ pub(super) fn parse(line: &[u8]) -> Result<Entry, String> {
     }
     let line: Line<'_> = json(line)?;
     let origin = origin(&line)?;
+    for (field, value) in [("at_ms", line.at_ms), ("pause_ms", line.pause_ms)] {
+        if value > LATEST.0 {
+            return Err(format!("{field} = {value}: allowed are milliseconds from 0 to 2^53"));
+        }
+    }
     Ok(Entry::Request(Request {
         at: Millis(line.at_ms),
         input_tokens: line.input_tokens,

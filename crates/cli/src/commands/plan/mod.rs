@@ -26,7 +26,7 @@ pub struct PlanArgs {
     #[command(flatten)]
     size: SizeArgs,
     /// Memory that the pool has already [default: that at the knee]
-    #[arg(long, value_name = "SIZE", value_parser = positive)]
+    #[arg(long, value_name = "SIZE")]
     have: Option<ByteSize>,
     /// Disk behind the memory: what falls out of memory is kept there
     #[arg(long, value_name = "SIZE", default_value = "0B")]
@@ -61,6 +61,7 @@ struct Plan {
 
 /// Runs the command.
 pub(super) fn run(args: &PlanArgs) -> Outcome {
+    args.html.check()?;
     let input = args.input.open(&stop_flag()?)?;
     let mut builder = CurveBuilder::new(MOST_TRACKED, Prefill::default(), input.block_tokens);
     let (mut requests, mut blocks, mut end) = (0, 0, 0);
@@ -84,7 +85,7 @@ pub(super) fn run(args: &PlanArgs) -> Outcome {
     } else {
         output::text(&plan.text())?
     };
-    args.html.write(|| plan.page(&args.input.name()))?;
+    args.html.write(|| plan.page(&read.with_remarks(&args.input.name())))?;
     Ok(read.status())
 }
 
@@ -144,9 +145,6 @@ impl Plan {
         let Some(knee) = self.knee else {
             return "No block of this trace is ever asked for again: no pool would help.\n".to_owned();
         };
-        let (have, more) = (self.have, self.more);
-        let seconds = more.gpu_seconds_saved - have.gpu_seconds_saved;
-        let rate = if self.hours > 0.0 { format!(", {:.1} an hour", seconds / self.hours) } else { String::new() };
         let method = match self.curve.unit().0 {
             1 => "Exact for LRU.".to_owned(),
             unit => {
@@ -156,17 +154,57 @@ impl Plan {
         format!(
             "No pool can hit more than {:.2} % of this trace's blocks; {} hold all that it uses.\n\
              The knee is at {}: {:.2} % hits, {:.2} % of all prefill saved.\n\
-             With {}, a TiB more would raise hits from {:.2} to {:.2} % and save {seconds:.1} GPU seconds more{rate}.\n\
+             With {}, {}.\n{}\
              {method} Times count computing and loading only: waiting for others comes on top.\n",
             100.0 * ceiling.hit_rate,
             rounded(self.curve.largest().0.saturating_mul(self.setting.block_bytes)),
             rounded(knee.memory_bytes),
             100.0 * knee.hit_rate,
             self.saved(&knee),
-            rounded(have.memory_bytes),
-            100.0 * have.hit_rate,
-            100.0 * more.hit_rate,
+            rounded(self.have.memory_bytes),
+            self.what_more_buys(ceiling.hit_rate),
+            self.what_is_slow(),
         )
+    }
+
+    /// What there would be with a TiB more, where no pool hits more than `ceiling`.
+    fn what_more_buys(&self, ceiling: f64) -> String {
+        let (have, more) = (self.have, self.more);
+        let percent = |rate: f64| format!("{:.2}", 100.0 * rate);
+        let (before, after) = (percent(have.hit_rate), percent(more.hit_rate));
+        let seconds = more.gpu_seconds_saved - have.gpu_seconds_saved;
+        let an_hour = if self.hours > 0.0 { format!(", {:.1} an hour", seconds / self.hours) } else { String::new() };
+        let (sooner, later) = (more.first_token_seconds, have.first_token_seconds);
+        if before != after {
+            format!(
+                "a TiB more would raise hits from {before} to {after} % and save {seconds:.1} GPU seconds more{an_hour}"
+            )
+        } else if format!("{sooner:.3}") != format!("{later:.3}") {
+            format!(
+                "a TiB more would leave hits at {before} %, and prompts would be ready in {sooner:.3} instead of {later:.3} s"
+            )
+        } else if percent(ceiling) == before {
+            format!("more memory would buy nothing: hits are at {before} %, as far as they go")
+        } else {
+            format!("a TiB more would buy nothing: hits stay at {before} %")
+        }
+    }
+
+    /// From where blocks come more slowly than they are computed, if from anywhere, a line each.
+    fn what_is_slow(&self) -> String {
+        let Some(block) = self.setting.block_seconds(&self.curve) else { return String::new() };
+        let places = [
+            ("the pool's memory", block.memory, self.setting.memory_rate),
+            ("disk", block.disk, self.setting.disk_rate),
+        ];
+        let line = |(place, seconds, rate): (&str, f64, f64)| {
+            let (from, compute, rate) = (1000.0 * seconds, 1000.0 * block.compute, rounded(rate as u64));
+            format!(
+                "At {rate} a second a block comes from {place} in {from:.1} ms and is computed in {compute:.1} ms on average: \
+                 restoring from there frees GPUs, but is not worth it for the time to first token.\n"
+            )
+        };
+        places.into_iter().filter(|(_, seconds, _)| *seconds > block.compute).map(line).collect()
     }
 
     fn json(&self, read: &Read) -> Value {
@@ -175,6 +213,9 @@ impl Plan {
             "prefill_seconds": self.curve.prefill_seconds(),
             "block_bytes": self.setting.block_bytes,
             "blocks_for_one_sampled": self.curve.unit().0,
+            "block_seconds": self.setting.block_seconds(&self.curve).map(|block| {
+                json!({ "compute": block.compute, "from_memory": block.memory, "from_disk": block.disk })
+            }),
             "knee": self.knee.as_ref().map(|point| self.describe(point)),
             "have": self.describe(&self.have),
             "one_tib_more": self.describe(&self.more),

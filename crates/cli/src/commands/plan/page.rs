@@ -9,14 +9,14 @@ use tidepool_sim::plan::Setting;
 const SIZES: u64 = 200;
 
 impl Plan {
-    /// The page.
-    pub(super) fn page(&self, name: &str) -> Page {
+    /// The page, about `what`.
+    pub(super) fn page(&self, what: &str) -> Page {
         let most = self.curve.largest().0.saturating_mul(self.setting.block_bytes).max(1);
         let sizes = || (0..=SIZES).map(|part| (most as f64 * part as f64 / SIZES as f64) as u64);
         let memory: Vec<_> = sizes().map(|size| (size, self.setting.point(&self.curve, size))).collect();
         let behind = |disk_bytes| Setting { disk_bytes, ..self.setting }.point(&self.curve, self.have.memory_bytes);
         let disk: Vec<_> = sizes().map(|size| (size, behind(size))).collect();
-        let page = Page::new("Tidepool: how much memory is enough").text(name);
+        let page = Page::new("Tidepool: how much memory is enough").text(what);
         let page = self.words().lines().fold(page, |page, line| page.text(line));
         let page = self.plots(page.heading("By memory"), "memory", most, &memory);
         let rows = self.points.iter().map(|point| self.row(point.memory_bytes, point)).collect::<Vec<_>>();

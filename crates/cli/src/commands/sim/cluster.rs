@@ -5,7 +5,7 @@ use crate::commands::Usage;
 use crate::commands::client::Outcome;
 use crate::commands::engines::above_zero;
 use crate::commands::reports;
-use crate::commands::traces::positive;
+use crate::commands::traces::{Read, positive};
 use crate::daemon::stop_flag;
 use crate::page::Page;
 use crate::{output, progress};
@@ -54,23 +54,24 @@ pub(super) fn run(args: &SimArgs, engines: u32) -> Outcome {
     let cluster = describe(args, engines, policy, input.block_tokens)?;
     let closed = args.of_engines.closed_loop;
     let report = progress::waiting("simulating", || cluster::run(&cluster, &mut input.source(closed)));
+    input.answered(report.tally.requests);
     let read = input.finish()?;
     match args.json {
         true => output::line(&reports::json(&report, &read))?,
         false => output::text(&reports::text(&report))?,
     };
-    args.html.write(|| page(args, engines, &report))?;
+    args.html.write(|| page(args, engines, &report, &read))?;
     Ok(read.status())
 }
 
-fn page(args: &SimArgs, engines: u32, report: &Report) -> Page {
+fn page(args: &SimArgs, engines: u32, report: &Report, read: &Read) -> Page {
     let pool = if args.cluster.no_pool { "without a pool" } else { "with a pool" };
     let what = format!(
         "{} on {engines} simulated engines {pool}, {} a host.",
         args.input.name(),
         args.cluster.engines_per_host
     );
-    reports::page("Tidepool: a simulated cluster", &what, report, "")
+    reports::page("Tidepool: a simulated cluster", &read.with_remarks(&what), report, "")
 }
 
 fn describe(args: &SimArgs, engines: u32, policy: Policy, block_tokens: u32) -> Result<Cluster, Usage> {

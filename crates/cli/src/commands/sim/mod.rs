@@ -93,12 +93,13 @@ impl fmt::Display for Order {
 
 /// Runs the command.
 pub(super) fn run(args: &SimArgs) -> Outcome {
+    args.html.check()?;
     if let Some(engines) = args.engines {
         return cluster::run(args, engines);
     }
     let stop = stop_flag()?;
-    let order = order(args, &stop)?;
-    let input = args.input.open(&stop)?;
+    let (order, known) = order(args, &stop)?;
+    let input = args.input.open(&stop)?.until(known);
     let block_tokens = input.block_tokens;
     let capacity = capacity(args, block_tokens, 1)?;
     let mut pool = Pool::new(capacity, order).admitting(args.admission.build(capacity.0));
@@ -114,25 +115,28 @@ pub(super) fn run(args: &SimArgs) -> Outcome {
         false => output::text(&text)?,
     };
     args.html.write(|| {
-        let page = Page::new("Tidepool: a simulated cache").text(&args.input.name());
+        let page = Page::new("Tidepool: a simulated cache").text(&read.with_remarks(&args.input.name()));
         page.heading("What was found").table(&["", ""], &rows(&text)).plot(&reports::hits(&over_time))
     })?;
     Ok(read.status())
 }
 
-fn order(args: &SimArgs, stop: &Arc<AtomicBool>) -> Result<Box<dyn Eviction>, Box<dyn Error>> {
+/// An order, and of how many requests it knows the future if memory was too small for all.
+type Known = (Box<dyn Eviction>, Option<u64>);
+
+fn order(args: &SimArgs, stop: &Arc<AtomicBool>) -> Result<Known, Box<dyn Error>> {
     let ties = match args.policy {
-        Order::Plain(policy) => return Ok(policy.build()),
+        Order::Plain(policy) => return Ok((policy.build(), None)),
         Order::Clairvoyant(ties) => ties,
     };
     if !args.input.is_lasting() {
         let what = format!("--policy {} reads the trace twice: allowed is a file", args.policy);
         return Err(Usage(what).into());
     }
-    let mut future = Future::default();
+    let (mut future, mut input) = (Future::default(), args.input.open(stop)?);
     // What ends the trace early is told when it is read again.
-    args.input.open(stop)?.for_each(|request| future.learn(&request));
-    Ok(Box::new(Clairvoyant::new(future, ties)))
+    input.by_ref().for_each(|request| future.learn(&request));
+    Ok((Box::new(Clairvoyant::new(future, ties)), input.memory_ended_at()))
 }
 
 /// The capacity, of which each of `parts` must get a block.

@@ -3,9 +3,11 @@
 use crate::commands::Usage;
 use crate::commands::client::Outcome;
 use crate::commands::traces::{Opened, Read, ReadArgs, TraceArgs, grouped};
-use crate::{Status, output, progress};
+use crate::daemon::stop_flag;
+use crate::{Status, files, output, progress};
 use clap::Args;
 use serde_json::json;
+use std::sync::atomic::Ordering;
 use std::{error::Error, fs::File, io::BufWriter, path::Path, path::PathBuf};
 use tidepool_trace::{Merge, Millis, Request, Scale, Slice, TraceError, Writer};
 use tidepool_types::Span;
@@ -14,7 +16,7 @@ use tidepool_types::Span;
 #[derive(Debug, Args)]
 pub(super) struct WriteArgs {
     /// File to write; one that exists is left alone unless --force is given
-    #[arg(long, short, value_name = "FILE")]
+    #[arg(long, short, value_name = "FILE", value_parser = files::name())]
     output: PathBuf,
     /// Replace the file if it exists
     #[arg(long)]
@@ -112,9 +114,9 @@ pub(super) fn merge(args: &MergeArgs) -> Outcome {
     if let Some(other) = traces.iter().find(other) {
         return Err(format!("blocks of {tokens} and of {} tokens cannot be merged", other.block_tokens()).into());
     }
-    let written = args.write.write(tokens, Merge::new(traces.iter_mut().collect(), args.shared))?;
+    let written = args.write.write(tokens, Merge::new(traces.iter_mut().collect(), args.shared));
     args.traces.iter().zip(&traces).for_each(|(path, trace)| complain(path, trace));
-    args.write.tell(&written)
+    args.write.tell(&written?)
 }
 
 /// Says what was wrong with a trace that was read.
@@ -140,9 +142,9 @@ impl WriteArgs {
     /// Writes what `make` makes of a trace.
     fn all_of(&self, args: &TraceArgs, make: impl for<'a> FnOnce(&'a mut Opened) -> Requests<'a>) -> Outcome {
         let mut trace = args.open()?;
-        let written = self.write(trace.block_tokens(), make(&mut trace))?;
+        let written = self.write(trace.block_tokens(), make(&mut trace));
         complain(&args.path, &trace);
-        self.tell(&written)
+        self.tell(&written?)
     }
 
     /// Writes a file beside the one that is wanted, so that a trace can be replaced by what is made of it.
@@ -152,6 +154,9 @@ impl WriteArgs {
         requests: impl Iterator<Item = Result<Request, TraceError>>,
     ) -> Result<Written, Box<dyn Error>> {
         let path = &self.output;
+        if files::is_in_the_way(path) {
+            return Err(Usage(format!("{} is not a file", path.display())).into());
+        }
         if path.exists() && !self.force {
             return Err(Usage(format!("{} exists: --force replaces it", path.display())).into());
         }
@@ -169,8 +174,15 @@ impl WriteArgs {
             let written = write_through(file, block_tokens, requests).map_err(|error| kept(&error))?;
             return Ok(std::fs::rename(&part, path).map(|()| written).map_err(|error| kept(&error))?);
         }
-        let written =
-            progress::waiting("writing", || write_to(file, block_tokens, requests)).map_err(|error| blame(&error));
+        let stop = stop_flag()?;
+        let requests = requests.take_while(|_| !stop.load(Ordering::Relaxed));
+        let written = progress::waiting("writing", || write_to(file, block_tokens, requests));
+        let written = written.map_err(|error| blame(&error));
+        let written = written.and_then(|written| match written {
+            _ if stop.load(Ordering::Relaxed) => Err(format!("stopped: {} is not written", path.display())),
+            Written { requests: 0, error: None } => Err(format!("no requests: {} is not written", path.display())),
+            written => Ok(written),
+        });
         let done =
             written.and_then(|written| std::fs::rename(&part, path).map(|()| written).map_err(|error| blame(&error)));
         // What could not be finished can be made again.

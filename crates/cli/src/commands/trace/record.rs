@@ -3,9 +3,9 @@
 use super::make::WriteArgs;
 use super::recording::{Bounds, Recording};
 use crate::commands::client::{ClientArgs, Outcome, PARTIAL, Session};
-use crate::commands::traces::grouped;
+use crate::commands::traces::{grouped, positive};
 use crate::daemon::Signals;
-use crate::{Status, output};
+use crate::{Status, files, output};
 use clap::Args;
 use serde_json::json;
 use std::{
@@ -25,19 +25,19 @@ const FIRST_ANSWERS: Duration = Duration::from_secs(2);
 #[derive(Debug, Args)]
 pub struct RecordArgs {
     /// File to write; one that exists is left alone unless --force is given
-    #[arg(long, short, value_name = "FILE")]
+    #[arg(long, short, value_name = "FILE", value_parser = files::name())]
     output: PathBuf,
     /// Replace the file if it exists
     #[arg(long)]
     force: bool,
     /// How long to record [default: until Ctrl-C]
-    #[arg(long = "for", value_name = "TIME")]
+    #[arg(long = "for", value_name = "TIME", value_parser = above_zero)]
     time: Option<Span>,
     /// Record no more than this many requests
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     limit: u64,
     /// Write no more than about this much
-    #[arg(long, value_name = "SIZE", default_value = "1GiB")]
+    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = positive)]
     size: ByteSize,
     /// Tokens of a block in the engines that use the pool, which does not know it
     #[arg(long, value_name = "N", default_value_t = BLOCK_TOKENS, value_parser = clap::value_parser!(u32).range(1..))]
@@ -47,6 +47,12 @@ pub struct RecordArgs {
     exists: bool,
     #[command(flatten)]
     client: ClientArgs,
+}
+
+/// A time that is not zero.
+fn above_zero(text: &str) -> Result<Span, String> {
+    let span: Span = text.parse().map_err(|error| format!("{error}"))?;
+    if span.0.is_zero() { Err("allowed is 1us or more".to_owned()) } else { Ok(span) }
 }
 
 /// Runs the command.

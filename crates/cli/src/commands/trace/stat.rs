@@ -28,6 +28,7 @@ pub struct StatArgs {
 
 /// Runs the command.
 pub(super) fn run(args: &StatArgs) -> Outcome {
+    args.html.check()?;
     let input = args.input.open(&stop_flag()?)?;
     let mut builder = StatBuilder::new(MOST_TRACKED, input.block_tokens);
     let read = input.each(|request| builder.add(request))?;
@@ -37,7 +38,7 @@ pub(super) fn run(args: &StatArgs) -> Outcome {
     } else {
         output::text(&text(&stat, &curve))?
     };
-    args.html.write(|| page(&args.input.name(), &stat, &curve))?;
+    args.html.write(|| page(&read.with_remarks(&args.input.name()), &stat, &curve))?;
     Ok(read.status())
 }
 
@@ -85,11 +86,11 @@ fn summary(stat: &TraceStat, curve: &Curve) -> String {
     )
 }
 
-fn page(name: &str, stat: &TraceStat, curve: &Curve) -> Page {
+fn page(what: &str, stat: &TraceStat, curve: &Curve) -> Page {
     let most = curve.largest().0.max(1);
     let hits = (0..=200).map(|part| part * most / 200).map(|size| (size as f64, 100.0 * curve.hit_rate(Blocks(size))));
     let hits = Plot::new("What a cache would hit", "blocks, LRU", "% of blocks", vec![Line::new("hits", hits)]);
-    let page = Page::new("Tidepool: a trace").text(name);
+    let page = Page::new("Tidepool: a trace").text(what);
     let page = page.heading("What it is like").table(&["", ""], &rows(&summary(stat, curve))).plot(&hits);
     spreads(stat, curve).iter().fold(page, |page, (name, values)| page.plot(&spread(&name.replace('_', " "), values)))
 }

@@ -1,0 +1,52 @@
+//! `--eviction` and `node.eviction` decide which blocks of a running node go: a workload on which two policies keep different ones.
+
+mod common;
+
+use common::{Daemon, code, memory_dir, pool_args, stderr, stdout};
+use std::path::PathBuf;
+use tidepool_client::{Client, ClientConfig, PutOptions};
+
+const BLOCK: usize = 1 << 20;
+
+/// Fills a pool of 16 MiB more than twice over, with one block that comes back after it was evicted. The keys that are there in the
+/// end.
+fn survivors(pool: &Daemon) -> Vec<String> {
+    let catalogs = vec![pool.address("catalog", "listen").to_owned()];
+    let dir = PathBuf::from(pool.address("node", "dir"));
+    let client = Client::connect(ClientConfig { catalogs, dir, ..ClientConfig::default() }).unwrap();
+    let put = |key: String| _ = client.put(&key, &[7; BLOCK], &PutOptions::default()).unwrap();
+    let held = |key: &str| client.exists(&[key]).unwrap() == [true];
+    put("back".to_owned());
+    (0..17).for_each(|n| put(format!("once/{n}")));
+    assert!(!held("back"), "the pool is smaller than what was put");
+    put("back".to_owned());
+    assert!(held("back"));
+    (0..17).for_each(|n| put(format!("scan/{n}")));
+    let listed = pool.run(&["ls", "--json"]);
+    assert_eq!(code(&listed), 0, "{}", stderr(&listed));
+    let key = |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap()["key"].as_str().unwrap().to_owned();
+    stdout(&listed).lines().map(key).collect()
+}
+
+#[test]
+fn a_running_node_keeps_what_its_policy_keeps() {
+    let files = tempfile::tempdir().unwrap();
+    let file = files.path().join("pool.toml");
+    std::fs::write(&file, "[node]\neviction = \"s3fifo\"\n").unwrap();
+    let config = ["--config", file.to_str().unwrap()];
+    let cases: [(&[&str], bool); 5] = [
+        (&[], false),
+        (&["--eviction", "lru"], false),
+        // A block that comes again soon after it was evicted is one that comes more than once, and stays.
+        (&["--eviction", "s3fifo"], true),
+        (&config, true),
+        (&["--config", file.to_str().unwrap(), "--eviction", "lru"], false),
+    ];
+    for (flags, stays) in cases {
+        let dir = memory_dir();
+        let pool = Daemon::start(&[&pool_args(dir.path()), flags].concat());
+        let keys = survivors(&pool);
+        assert_eq!(keys.iter().any(|key| key == "back"), stays, "{flags:?}: {keys:?}");
+        assert!(keys.len() > 12 && keys.iter().any(|key| key == "scan/16"), "{flags:?}: {keys:?}");
+    }
+}
