@@ -83,7 +83,8 @@ def run_agents(engines: list[Engine], work: list[list[dict[str, Any]]], pause_sc
                 asked = engine.order("generate", name=name, prompt=turn["prompt"], tokens=turn["tokens"])
                 done.append({**asked.result(400), "length": turn["length"]})
                 seconds = time.perf_counter() - began
-                print(f"{len(done)} requests in {seconds:.1f} s", end="\r", file=sys.stderr, flush=True)
+                so_far = median(request["first"] for request in done)
+                print(f"{len(done)} requests in {seconds:.1f} s, {so_far:.3f} s to the first token", file=sys.stderr)
         except BaseException as error:
             failures.append(error)
 

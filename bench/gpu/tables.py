@@ -209,7 +209,7 @@ TABLES: dict[str, Callable[[], Table]] = {
     "a": table_a,
     "b": table_b,
     "c": table_c,
-    "d-saturated": lambda: table_d(7, 0.2),
+    "d-saturated": lambda: table_d(6, 0.2),
     "d-light": lambda: table_d(2, 0.5),
 }
 
