@@ -14,9 +14,10 @@ from typing import Any
 
 from sides import Side
 
-TESTS = Path(__file__).parent.parent / "tests" / "vllm"
-sys.path.append(str(TESTS))
-from engines import Engine, TidePool  # noqa: E402 - the vLLMs that tests run, too
+PYTHON = Path(__file__).parent.parent
+TESTS = PYTHON / "tests" / "vllm"
+sys.path.append(str(PYTHON))
+from tests.vllm.engines import Engine, TidePool  # noqa: E402 - the vLLMs that tests run, too
 
 TOKENS = 8192
 BLOCK = 128
