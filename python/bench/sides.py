@@ -5,6 +5,7 @@ import os
 import shutil
 import socket
 import subprocess
+import tempfile
 import time
 import urllib.request
 from dataclasses import dataclass, field
@@ -18,11 +19,13 @@ class Process:
     """A side's process, told what to do by lines of JSON."""
 
     def __init__(self, line: list[str], environment: dict[str, str]) -> None:
+        self._name = line[0]
+        self._said = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 - as long as the process
         self.child = subprocess.Popen(
             line,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=self._said,
             env=environment,
             text=True,
         )
@@ -40,7 +43,9 @@ class Process:
             # Mooncake's libraries print to standard output too.
             if line.startswith(('"ready"', "null")) or line[:1].isdigit():
                 return json.loads(line)
-        raise RuntimeError(f"a side ended with {self.child.wait(10)}")
+        ended = self.child.wait(10)
+        self._said.seek(0)
+        raise RuntimeError(f"{self._name} ended with {ended}:\n{self._said.read()[-4000:]}")
 
     def end(self) -> None:
         self.child.kill()

@@ -2,8 +2,6 @@
 
 #![expect(unsafe_code, reason = "a device fills reservations")]
 
-mod together;
-
 use super::{Elsewhere, Job};
 use crate::core::Core;
 use crate::counters::add;
@@ -193,13 +191,12 @@ impl Writer<'_> {
         mapped: bool,
         elsewhere: &mut Elsewhere<'_>,
     ) -> Result<Vec<&'j mut Job<'a>>, ConnError> {
-        let (mut left, mut for_socket) = self.store_together(jobs, elsewhere)?;
+        let (mut left, mut for_socket) = (jobs, Vec::new());
         if !mapped {
             left.retain_mut(Job::is_addressable);
         }
         while !left.is_empty() {
-            let Reserved { mut taken, full, unmapped } =
-                self.reserve(left, mapped, node_wait(self.deadline), elsewhere)?;
+            let Reserved { mut taken, full, unmapped } = self.reserve(left, mapped, elsewhere)?;
             let progress = !taken.is_empty();
             if progress && self.fits_a_fill(&taken, mapped) {
                 self.fill(taken)?;
@@ -218,10 +215,10 @@ impl Writer<'_> {
         &mut self,
         mut jobs: Vec<&'j mut Job<'a>>,
         mapped: bool,
-        wait_millis: u32,
         elsewhere: &mut Elsewhere<'_>,
     ) -> Result<Reserved<'j, 'a>, ConnError> {
         let item = |job: &&mut Job<'_>| ReserveItem { key: job.item.key.to_vec(), len: job.len };
+        let wait_millis = node_wait(self.deadline);
         let reserve = Reserve { wait_millis, mapped, items: jobs.iter().map(item).collect() };
         let terms = terms_of(&jobs);
         let request = match terms == Terms::default() {

@@ -62,7 +62,7 @@ fn puts_after_the_node_has_stopped_fail_and_do_not_hang() {
 
 #[test]
 fn many_small_blocks_are_stored_whole_and_evicted_from_their_end() {
-    // Two threads write them; sealed in another order than their own, a prefix would lose blocks from its middle first.
+    // Sealed in another order than their own, a prefix would lose blocks from its middle first.
     let cluster = Cluster::new(1);
     let client = cluster.client(Over::Shm);
     let (first, second) = (blocks("first", 128), blocks("second", 160));

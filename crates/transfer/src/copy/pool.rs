@@ -2,8 +2,7 @@
 //!
 //! [`CopyPool::run`] cuts a batch of jobs into pieces at chunk boundaries; the caller and the helpers claim pieces until
 //! none is left. The pool serves one batch at a time and queues nothing: a caller that finds it busy, or whose batch is
-//! small, copies alone. Idle helpers spin for a moment, since batches come in bursts, and then sleep. A caller whose
-//! copies are only a part of its work shares the whole of it instead ([`CopyPool::together`]).
+//! small, copies alone. Idle helpers spin for a moment, since batches come in bursts, and then sleep.
 
 use super::{checksummed, copy_scattered, stream};
 use crate::ops::{Region, Regions};
@@ -110,29 +109,14 @@ impl CopyPool {
         self.share(&jobs.iter_mut().zip(&places).map(|(job, of)| Task::summing(job, of)).collect::<Vec<_>>());
     }
 
-    /// Does `work` on this thread and on each helper that is idle; returns when all of them have returned from it. Each
-    /// takes the parts that nobody has taken yet. What is copied meanwhile is copied by whoever copies it, alone.
-    pub fn together(&self, work: &(dyn Fn() + Sync)) {
-        match self.turn.try_lock() {
-            Some(_turn) if !self.helpers.is_empty() => self.shared.work_together(work),
-            _ => work(),
-        }
-    }
-
-    /// Threads that work together at most.
-    #[must_use]
-    pub fn threads(&self) -> usize {
-        self.helpers.len() + 1
-    }
-
     /// Does `tasks`, for which the caller has promised what they need.
     fn share(&self, tasks: &[Task<'_>]) {
         let total = tasks.iter().map(|task| task.len).sum();
         let alone = total < SHARED_MIN || self.helpers.is_empty();
         match if alone { None } else { self.turn.try_lock() } {
             Some(_turn) => {
-                let batch = Batch::new(tasks, total, self.threads() as u64);
-                self.shared.work_together(&|| batch.work());
+                let batch = Batch::new(tasks, total, self.helpers.len() as u64 + 1);
+                self.shared.copy_together(&batch);
             }
             None => tasks.iter().for_each(|task| task.copy(0, task.len, total >= super::STREAMING_MIN as u64)),
         }
@@ -282,42 +266,40 @@ struct Shared {
     finished: Condvar,
     /// The latest batch's number, so that helpers can spin without the lock.
     number: AtomicU64,
-    /// Helpers at the work, readable without the lock; changed only under it.
+    /// Helpers inside the batch, readable without the lock; changed only under it.
     inside: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// The work that may be joined; the caller takes it back before it returns.
-    work: Option<WorkPointer>,
+    /// The batch that may be joined; the caller takes it back before it returns.
+    batch: Option<BatchPointer>,
     stop: bool,
 }
 
-/// Work on its caller's stack.
+/// A batch on its caller's stack.
 #[derive(Debug, Clone, Copy)]
-struct WorkPointer(*const (dyn Fn() + Sync));
+struct BatchPointer(*const Batch<'static>);
 
-// SAFETY: the work may be done by any thread, and `work_together` keeps it alive while anyone is at it.
-unsafe impl Send for WorkPointer {}
+// SAFETY: the batch is shared memory for its threads (see `Task`), and `copy_together` keeps it alive while anyone is inside.
+unsafe impl Send for BatchPointer {}
 
 impl Shared {
-    /// Publishes work, takes part in it, and returns once it is done and no helper can reach it any more.
-    fn work_together(&self, work: &(dyn Fn() + Sync)) {
-        // SAFETY: only the lifetime changes, and `Leave` takes the pointer back, and waits for those who use it, before the
-        // borrow ends.
-        let pointer = unsafe { std::mem::transmute::<&(dyn Fn() + Sync), &'static (dyn Fn() + Sync)>(work) };
+    /// Publishes a batch, works on it, and returns once it is done and no helper can reach it any more.
+    fn copy_together(&self, batch: &Batch<'_>) {
+        let pointer = std::ptr::from_ref(batch).cast::<Batch<'static>>();
         let mut state = self.state.lock();
-        state.work = Some(WorkPointer(pointer));
+        state.batch = Some(BatchPointer(pointer));
         // Under the lock: a helper that has just looked and is about to sleep must not miss it.
         self.number.fetch_add(1, Ordering::Release);
         drop(state);
         let leave = Leave(self);
         self.wake.notify_all();
-        work();
+        batch.work();
         drop(leave);
     }
 
-    /// A helper's life: join whatever work is offered, until told to stop.
+    /// A helper's life: join each batch that is offered, until told to stop.
     fn help(&self) {
         let mut seen = 0;
         loop {
@@ -335,35 +317,26 @@ impl Shared {
                 return;
             }
             seen = self.number.load(Ordering::Acquire);
-            let Some(WorkPointer(work)) = state.work else { continue };
+            let Some(BatchPointer(batch)) = state.batch else { continue };
             self.inside.fetch_add(1, Ordering::Relaxed);
             drop(state);
-            let inside = Inside(self);
-            // SAFETY: the work was on offer under the lock and `inside` now counts this thread, so `Leave` keeps it alive
-            // until the count goes down.
-            unsafe { (*work)() };
-            drop(inside);
+            // SAFETY: the batch was on offer under the lock and `inside` now counts this thread, so `Leave` keeps the
+            // batch alive until the count goes down below.
+            unsafe { (*batch).work() };
+            let state = self.state.lock();
+            self.inside.fetch_sub(1, Ordering::Release);
+            self.finished.notify_all();
+            drop(state);
         }
     }
 }
 
-/// A helper at work. Counted out when dropped, also by a panic: the caller waits for it.
-struct Inside<'a>(&'a Shared);
-
-impl Drop for Inside<'_> {
-    fn drop(&mut self) {
-        let _state = self.0.state.lock();
-        self.0.inside.fetch_sub(1, Ordering::Release);
-        self.0.finished.notify_all();
-    }
-}
-
-/// Takes work back when dropped, also by a panic: no helper may reach it afterwards.
+/// Takes a batch back when dropped, also by a panic: no helper may reach it afterwards.
 struct Leave<'a>(&'a Shared);
 
 impl Drop for Leave<'_> {
     fn drop(&mut self) {
-        self.0.state.lock().work = None;
+        self.0.state.lock().batch = None;
         for _ in 0..SPINS {
             if self.0.inside.load(Ordering::Acquire) == 0 {
                 return;
