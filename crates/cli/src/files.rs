@@ -46,7 +46,7 @@ fn place(path: &Path) -> PathBuf {
 }
 
 /// A name of this process's own in the same directory.
-fn beside(path: &Path) -> PathBuf {
+pub(crate) fn beside(path: &Path) -> PathBuf {
     let mut part = place(path).into_os_string();
     part.push(format!(".{}.part", std::process::id()));
     part.into()

@@ -84,7 +84,7 @@ fn a_trace_whose_writing_is_stopped_leaves_nothing_behind() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidepool"));
     command.args(["trace", "generate", "codex", "--requests", "1000000000", "-o"]).arg(dir.path().join("t.jsonl"));
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let part = dir.path().join("t.jsonl.part");
+    let part = dir.path().join(format!("t.jsonl.{}.part", child.id()));
     eventually("it writes", || part.metadata().is_ok_and(|part| part.len() > 0));
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     let output = child.wait_with_output().unwrap();

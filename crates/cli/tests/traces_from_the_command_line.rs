@@ -439,3 +439,25 @@ fn a_trace_that_memory_is_too_small_for_ends_with_a_message_and_a_partial_report
         assert!(page.contains(said) && page.ends_with("</html>\n"), "a page tells it too");
     }
 }
+
+#[test]
+fn two_commands_that_write_one_trace_leave_a_whole_one() {
+    // Both wrote the same file beside it: what came out was of both, and one of them said that all was well.
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("t.jsonl");
+    let start = |seed: &str| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_tidepool"));
+        command.args(["trace", "generate", "codex", "--sessions", "50", "--seed", seed, "-o"]).arg(&path);
+        command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null()).spawn().unwrap()
+    };
+    let children = [start("1"), start("2")];
+    let succeeded = children.map(|mut child| child.wait().unwrap().success());
+    assert!(succeeded.contains(&true), "{succeeded:?}");
+    let stat = std::process::Command::new(env!("CARGO_BIN_EXE_tidepool"))
+        .args(["sim", "--strict"])
+        .arg(&path)
+        .output()
+        .unwrap();
+    assert!(stat.status.success(), "{}", String::from_utf8_lossy(&stat.stderr));
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+}

@@ -3,6 +3,7 @@
 //! All of them take and give requests that may have failed to be read; a failure is passed on.
 
 use crate::{BlockHash, LATEST, Millis, Request, SessionId};
+use tidepool_types::mix;
 
 /// The requests of a trace from one time to another, counted from the former.
 pub struct Slice<I> {
@@ -93,9 +94,9 @@ impl<E, I: Iterator<Item = Result<Request, E>>> Iterator for Merge<I> {
 
 /// The request with names that no other trace has. Those of the first trace stay as they are.
 fn renamed(mut request: Request, trace: u64) -> Request {
-    // An odd factor keeps names apart within the trace and spreads them over all bits.
-    let name =
-        |name: u64| if trace == 0 { name } else { name.wrapping_mul(FACTOR) ^ trace.wrapping_mul(FACTOR << 1 | 1) };
+    // Mixing keeps names apart within the trace and spreads them over all bits: small ones, which every trace has, do not meet.
+    let own = mix(trace.wrapping_mul(FACTOR));
+    let name = |name: u64| if trace == 0 { name } else { mix(name ^ own) };
     request.blocks.iter_mut().for_each(|block| *block = BlockHash(name(block.0)));
     if let Some(origin) = &mut request.origin {
         origin.session = SessionId(name(origin.session.0));
@@ -137,6 +138,19 @@ mod tests {
         let scaled: Vec<_> = Scale::new(trace(&[0, 10, 15]), 0.5).flatten().collect();
         assert_eq!(scaled.iter().map(|request| request.at.0).collect::<Vec<_>>(), [0, 5, 8]);
         assert!(scaled.iter().all(|request| request.origin.is_some_and(|origin| origin.pause == Millis(50))));
+    }
+
+    /// Block 2 of a second trace became block 1, which the first has too: merged traces had hits that neither had.
+    #[test]
+    fn small_names_of_several_traces_do_not_meet() {
+        let numbers: Vec<u64> = (0..2000).collect();
+        let merged = Merge::new((0..5).map(|_| trace(&numbers)).collect(), false);
+        let (mut blocks, mut sessions) = (std::collections::HashSet::new(), std::collections::HashSet::new());
+        for request in merged.flatten() {
+            blocks.extend(request.blocks);
+            sessions.extend(request.origin.map(|origin| origin.session));
+        }
+        assert_eq!((blocks.len(), sessions.len()), (10_000, 10_000));
     }
 
     #[test]

@@ -160,9 +160,7 @@ impl WriteArgs {
         if path.exists() && !self.force {
             return Err(Usage(format!("{} exists: --force replaces it", path.display())).into());
         }
-        let mut part = path.clone().into_os_string();
-        part.push(".part");
-        let part = PathBuf::from(part);
+        let part = if self.is_live { cut_off(path) } else { files::beside(path) };
         if self.is_live && part.exists() && !self.force {
             let part = part.display();
             return Err(Usage(format!("{part} exists, from a recording that was cut off: --force replaces it")).into());
@@ -183,8 +181,13 @@ impl WriteArgs {
             Written { requests: 0, error: None } => Err(format!("no requests: {} is not written", path.display())),
             written => Ok(written),
         });
-        let done =
-            written.and_then(|written| std::fs::rename(&part, path).map(|()| written).map_err(|error| blame(&error)));
+        let taken = |written| match path.exists() && !self.force {
+            true => Err(format!("{} was written by somebody else meanwhile: --force replaces it", path.display())),
+            false => Ok(written),
+        };
+        let done = written
+            .and_then(taken)
+            .and_then(|written| std::fs::rename(&part, path).map(|()| written).map_err(|error| blame(&error)));
         // What could not be finished can be made again.
         done.inspect_err(|_| drop(std::fs::remove_file(&part))).map_err(Into::into)
     }
@@ -201,6 +204,13 @@ impl WriteArgs {
         };
         Ok(if error.is_some() { Status::FAILURE } else { Status::SUCCESS })
     }
+}
+
+/// Where a recording is until it is whole.
+fn cut_off(path: &Path) -> PathBuf {
+    let mut part = path.to_owned().into_os_string();
+    part.push(".part");
+    part.into()
 }
 
 /// Requests up to the first that cannot be read.
