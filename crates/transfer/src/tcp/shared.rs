@@ -223,16 +223,13 @@ impl Shared {
         }
     }
 
+    /// Wakes idle threads that have an answer to receive, and as many more as there is work waiting for.
     fn wake_for_work(&self) {
         let board = self.board.lock();
-        let mut waiting = board.writes.len() + board.reads.len();
-        let needed = |stream: &usize| {
-            let due = board.streams[*stream].has_requests() && board.left_to_caller != Some(*stream);
-            let for_waiting = !due && waiting > 0;
-            waiting -= usize::from(for_waiting);
-            board.streams[*stream].idle && (due || for_waiting)
-        };
-        let woken: Vec<usize> = (0..self.senders.len()).filter(needed).collect();
+        let idle = (0..self.senders.len()).filter(|stream| board.streams[*stream].idle);
+        let due = |stream: &usize| board.streams[*stream].has_requests() && board.left_to_caller != Some(*stream);
+        let (mut woken, others): (Vec<usize>, Vec<usize>) = idle.partition(due);
+        woken.extend(others.into_iter().take(board.writes.len() + board.reads.len()));
         drop(board);
         woken.into_iter().for_each(|stream| self.wake(stream));
     }
