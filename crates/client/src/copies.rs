@@ -6,11 +6,12 @@ use crate::error::NodeError;
 use crate::fan_out::{fan_out, for_catalogs};
 use crate::members::ask;
 use crate::peers::{NodeKey, Peer};
+use crate::put::node_wait;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tidepool_types::{BlockId, ClientId, CopyName, Deadline, Epoch, InvalidInput, NodeName, Tier};
-use tidepool_wire::message::{Pull, PullOutcome, Reply, Request};
+use tidepool_wire::message::{BATCH_KEYS, Pull, PullOutcome, Reply, Request};
 
 /// One copy of a block, as its owner describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -107,8 +108,10 @@ impl Client {
         }
         let copied = sources.into_iter().map(|(source, keys)| {
             let Node { data_address, epoch, .. } = &located.nodes()[usize::from(source)];
-            let outcomes = pull(target, (data_address.clone(), *epoch), false, keys, deadline).unwrap_or_default();
-            outcomes.iter().filter(|outcome| **outcome == PullOutcome::Copied).count()
+            let pieces = keys.chunks(BATCH_KEYS).map(<[_]>::to_vec);
+            let outcomes =
+                pieces.map_while(|keys| pull(target, (data_address.clone(), *epoch), false, keys, deadline).ok());
+            outcomes.flatten().filter(|outcome| *outcome == PullOutcome::Copied).count()
         });
         copied.sum()
     }
@@ -234,15 +237,15 @@ impl Client {
     }
 }
 
-/// Has `target` copy blocks from the node at an address, in that incarnation.
-fn pull(
+/// Has `target` copy blocks, no more than a batch, from the node at an address, in that incarnation.
+pub(crate) fn pull(
     target: &Peer,
     (source, epoch): (String, Epoch),
     remove_source: bool,
     keys: Vec<Vec<u8>>,
     deadline: Deadline,
 ) -> Result<Vec<PullOutcome>, NodeError> {
-    let wait_millis = deadline.remaining_millis() / 10 * 9;
+    let wait_millis = node_wait(deadline);
     match ask(target, &Request::Pull(Pull { wait_millis, source, epoch, remove_source, keys }), deadline)? {
         Reply::Pulled(outcomes) => Ok(outcomes),
         _ => Err(NodeError::Unreachable(target.key.name.clone())),

@@ -8,15 +8,18 @@ mod candidates;
 mod held;
 mod store;
 
+pub(crate) use store::node_wait;
+
 use crate::buffers::Parts;
 use crate::client::Client;
+use crate::copies::pull;
 use crate::core::Core;
 use crate::counters::add;
 use crate::error::PutError;
 use crate::peers::{NodeKey, Peer};
 use std::sync::Arc;
 use tidepool_types::{BlockId, Deadline, InvalidInput, NodeName, Version, check_block_len};
-use tidepool_wire::message::{BATCH_KEYS, Pin, Pull, PullOutcome, Reply, Request};
+use tidepool_wire::message::{BATCH_KEYS, Pin, PullOutcome};
 
 /// A block to be stored.
 #[derive(Debug, Clone)]
@@ -250,14 +253,9 @@ fn pull_to(core: &Core, peer: &Arc<Peer>, mut jobs: Vec<&mut Job<'_>>, deadline:
         // A holder that no catalog names has no address that another node could reach.
         let Some(member) = table.member(&source) else { continue };
         for piece in group.chunks_mut(BATCH_KEYS) {
-            let request = Request::Pull(Pull {
-                wait_millis: store::node_wait(deadline),
-                source: member.node.data_address.clone(),
-                epoch: source.epoch,
-                remove_source: false,
-                keys: piece.iter().map(|job| job.item.key.to_vec()).collect(),
-            });
-            let Ok(Reply::Pulled(outcomes)) = peer.call(&request, deadline) else { break };
+            let from = (member.node.data_address.clone(), source.epoch);
+            let keys = piece.iter().map(|job| job.item.key.to_vec()).collect();
+            let Ok(outcomes) = pull(peer, from, false, keys, deadline) else { break };
             for (job, outcome) in piece.iter_mut().zip(outcomes) {
                 if matches!(outcome, PullOutcome::Copied | PullOutcome::Held) {
                     job.note_holder(&peer.key);

@@ -127,7 +127,7 @@ fn terms_of(jobs: &[&mut Job<'_>]) -> Terms {
 }
 
 /// How long a node may wait for something, so that its answer still comes before the deadline.
-pub(super) fn node_wait(deadline: Deadline) -> u32 {
+pub(crate) fn node_wait(deadline: Deadline) -> u32 {
     deadline.remaining_millis() / 10 * 9
 }
 
