@@ -17,6 +17,7 @@ mod progress;
 mod run;
 mod settings;
 
+pub use contact::Outage;
 pub use content::Content;
 pub use progress::{Partial, Progress};
 pub use run::{Replay, run};

@@ -180,6 +180,11 @@ pub(super) fn grouped(number: u64) -> String {
     groups.collect::<Vec<_>>().join(",")
 }
 
+/// So many of something, which has another name if it is one.
+pub(super) fn counted(number: u64, one: &str, many: &str) -> String {
+    format!("{} {}", grouped(number), if number == 1 { one } else { many })
+}
+
 /// A size for people, in binary units with one digit.
 pub(super) fn rounded(bytes: u64) -> String {
     let units = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
@@ -202,6 +207,7 @@ mod tests {
     #[test]
     fn numbers_and_sizes_are_written_for_people() {
         assert_eq!([0, 999, 1000, 12_345_678].map(grouped), ["0", "999", "1,000", "12,345,678"]);
+        assert_eq!([0, 1, 2000].map(|number| counted(number, "day", "days")), ["0 days", "1 day", "2,000 days"]);
         assert_eq!([5, 2048, 3 << 39].map(rounded), ["5 B", "2.0 KiB", "1.5 TiB"]);
     }
 }
