@@ -148,7 +148,7 @@ impl<'a> Engine<'a> {
         Progress::add(&self.progress.lookups, 1);
         let matches = client.match_prefix(&[names]);
         let knows_catalogs = self.settings.pool.as_ref().is_some_and(|pool| !pool.catalogs.is_empty());
-        if knows_catalogs && !matches.as_ref().is_ok_and(|matches| matches.complete) {
+        if knows_catalogs && !matches.as_ref().is_ok_and(|matches| matches.answered) {
             Progress::add(&self.progress.failed_lookups, 1);
             self.contact.unanswered();
         }

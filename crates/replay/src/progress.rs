@@ -13,7 +13,7 @@ pub struct Progress {
     pub wrong_blocks: AtomicU64,
     /// Look-ups.
     pub lookups: AtomicU64,
-    /// Look-ups that no catalog answered in full, though some blocks were not on this host.
+    /// Look-ups that no catalog answered, though some blocks were not on this host.
     pub failed_lookups: AtomicU64,
     /// Blocks that look-ups promised.
     pub promised_blocks: AtomicU64,

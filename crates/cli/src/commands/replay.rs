@@ -6,7 +6,7 @@ use super::engines::{EnginesArgs, above_zero};
 use super::html::HtmlArgs;
 use super::input::InputArgs;
 use super::reports;
-use super::traces::{Read, counted, positive};
+use super::traces::{Read, counted, positive, rounded};
 use super::troubles::Troubles;
 use crate::daemon::stop_flag;
 use crate::page::Page;
@@ -15,7 +15,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use std::error::Error;
 use std::sync::Arc;
-use tidepool_client::ClientConfig;
+use tidepool_client::{ClientConfig, catalogs::NodeState};
 use tidepool_replay::{InvalidSettings, Progress, Replay, Settings};
 use tidepool_types::ByteSize;
 
@@ -73,15 +73,23 @@ fn blame(error: Box<dyn Error + Send + Sync>) -> Box<dyn Error> {
 fn settings(args: &ReplayArgs, block_tokens: u32) -> Result<Settings, Box<dyn Error>> {
     let block_bytes = args.token_bytes.0.saturating_mul(block_tokens.into());
     let cluster = args.of_engines.cluster(args.engines, args.input.seed, block_tokens, block_bytes);
-    let pool = if args.no_pool { None } else { Some(find_pool(&args.client)?) };
+    let pool = if args.no_pool { None } else { Some(find_pool(&args.client, block_bytes)?) };
     let name = args.name.clone().unwrap_or_else(|| format!("replay-{}-{}", std::process::id(), now_millis()));
     Ok(Settings { cluster, pool, pace: args.pace, name })
 }
 
-/// How engines connect to the pool, which must be there.
-fn find_pool(args: &ClientArgs) -> Result<ClientConfig, Box<dyn Error>> {
+/// How engines connect to the pool, which must be there and have room for a block of so many bytes.
+fn find_pool(args: &ClientArgs, block_bytes: u64) -> Result<ClientConfig, Box<dyn Error>> {
     let session = args.connect()?;
-    session.expect_nodes()?;
+    let nodes = session.expect_nodes()?;
+    let takers = || nodes.iter().filter(|node| node.state != Some(NodeState::Dead));
+    let largest = takers().map(|node| node.capacity_bytes).max().unwrap_or(0);
+    // Nobody knows how large a node is that no catalog knows.
+    if largest < block_bytes && takers().all(|node| node.capacity_bytes > 0) {
+        let (block, largest) = (rounded(block_bytes), rounded(largest));
+        let why = "no node of the pool can hold a block (--token-bytes times the tokens of a block)";
+        return Err(format!("{why}: it has {block}, the largest node {largest}").into());
+    }
     Ok(session.settings)
 }
 

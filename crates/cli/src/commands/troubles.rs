@@ -71,7 +71,7 @@ impl<'a> Troubles<'a> {
         let counts = [
             some(failed_lookups).map(|failed| {
                 let all = counted(read(lookups), "look-up", "look-ups");
-                format!("of {all} no catalog answered {failed} in full: what it would have found counts as missing")
+                format!("of {all} no catalog answered {failed}: what it would have found counts as missing")
             }),
             some(too_large_puts)
                 .map(|count| format!("{}: a block of {size} is larger than any node could take", not_taken(count))),
