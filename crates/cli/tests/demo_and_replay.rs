@@ -119,3 +119,43 @@ fn a_name_with_blocks_of_another_size_is_said_to_serve_nobody() {
         assert_eq!((&found["replay"]["lost_blocks"], &found["hit_blocks"]), (&0.into(), &0.into()), "{found}");
     }
 }
+
+/// A million times as fast, a thread that sleeps for a microsecond wakes up a minute late: times were nonsense, and nobody said so.
+#[test]
+fn a_pace_that_the_machine_cannot_keep_up_with_is_told_in_the_report() {
+    let dir = memory_dir();
+    let page = dir.path().join("page.html");
+    let said = "this machine did not keep up with a pace of 1000000";
+    let args = ["replay", "--preset", "codex", "--requests", "20", "--no-pool", "--pace", "1e6", "--html", path(&page)];
+    let output = tidepool(&[&args[..], &["--json"]].concat());
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    assert!(stderr(&output).contains(said), "{}", stderr(&output));
+    let replay = &json(&output)["replay"];
+    assert!(replay["slowdown"].as_f64().unwrap() > 1.25, "{replay}");
+    assert!(replay["remarks"][0].as_str().unwrap().contains(said), "{replay}");
+    assert!(std::fs::read_to_string(&page).unwrap().contains(said));
+    assert!(stdout(&tidepool(&args)).contains(&format!("NOTE          {said}")));
+    let args = ["demo", "--sessions", "1", "--pace", "1e6", "--capacity", "16MiB", "--dir", path(dir.path()), "--html"];
+    let demo = tidepool(&[&args[..], &[path(&page)]].concat());
+    assert_eq!(code(&demo), 0, "{}", stderr(&demo));
+    assert!(stdout(&demo).starts_with("1 session of coding agents"), "{}", stdout(&demo));
+    assert!(stderr(&demo).contains(&format!("no cache at all: {said}")), "{}", stderr(&demo));
+    assert!(std::fs::read_to_string(&page).unwrap().contains(&format!("no cache at all: {said}")));
+}
+
+/// The demo said so in the midst of its table, with another exit code than all other commands.
+#[test]
+fn values_that_a_demo_or_a_replay_cannot_have_are_the_command_lines_fault_and_said_before_anything_else() {
+    let dir = memory_dir();
+    let nowhere = dir.path().join("made/for/it");
+    let demo = ["demo", "--dir", path(&nowhere)];
+    let replay = ["replay", "/no/such/trace", "--catalogs", "127.0.0.1:1"];
+    let wrong = [["--pace", "1e9"], ["--pace", "0"], ["--pace", "NaN"], ["--capacity", "0B"], ["--capacity", "17TiB"]];
+    let cases = wrong.iter().map(|wrong| [&demo[..], wrong].concat());
+    for args in cases.chain([[&replay[..], &wrong[0]].concat()]) {
+        let output = tidepool(&args);
+        assert_eq!((code(&output), stdout(&output).as_str()), (2, ""), "{args:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains("allowed is a "), "{args:?}: {}", stderr(&output));
+    }
+    assert_eq!(entries(dir.path()), Vec::<String>::new());
+}

@@ -113,7 +113,7 @@ fn a_demo_that_is_stopped_leaves_nothing_behind() {
     assert_eq!(entries(dir.path()).len(), 1, "{line}");
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     let output = child.wait_with_output().unwrap();
-    assert_eq!((code(&output), stderr(&output).trim()), (1, "tidepool: stopped"));
+    assert_eq!((code(&output), stderr(&output).trim()), (4, "tidepool: stopped"));
     assert!(entries(dir.path()).is_empty());
 }
 

@@ -72,8 +72,9 @@ impl<'a> Engine<'a> {
         let prefill = cluster.prefill_seconds(request, hits);
         let others = self.running.fetch_add(1, Ordering::AcqRel);
         let computing = self.gpu.lock();
-        self.clock.take(prefill, self.progress)?;
+        let late = self.clock.take(prefill, self.progress)?;
         drop(computing);
+        self.progress.computed(prefill, late);
         let first_token = self.clock.now().saturating_sub(surplus);
         self.local.lock().take_in(request, self.clock.now());
         self.move_bytes(&mut surplus, |client| self.store(client, &request.blocks[hits.0 as usize..]));

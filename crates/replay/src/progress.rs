@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 use tidepool_client::{PutError, Stored};
 
 /// Counts while a replay runs. Everything about the pool that is not as it should be.
@@ -31,6 +32,10 @@ pub struct Progress {
     pub put_blocks: AtomicU64,
     /// Blocks that were held already when they were put.
     pub held_blocks: AtomicU64,
+    /// Microseconds of the trace's time that prompts were to be computed for, and by which they were ready later: requests were sent
+    /// late, or who computed them woke up late.
+    computing_micros: AtomicU64,
+    lag_micros: AtomicU64,
     /// Whether the run is to end early.
     stop: Arc<AtomicBool>,
     /// Whether the pool is gone, which ends it too.
@@ -61,6 +66,24 @@ impl Progress {
     pub(crate) fn ending(&self) -> Option<Partial> {
         let is = |flag: &AtomicBool| flag.load(Ordering::Acquire);
         if is(&self.gone) { Some(Partial::PoolGone) } else { is(&self.stop).then_some(Partial::Stopped) }
+    }
+
+    /// A request was sent to its engine so much late.
+    pub(crate) fn sent(&self, late: Duration) {
+        self.lag_micros.fetch_add(late.as_micros() as u64, Ordering::Relaxed);
+    }
+
+    /// A prompt was computed for so many seconds, as it was to be, and so much longer.
+    pub(crate) fn computed(&self, seconds: f64, late: Duration) {
+        self.computing_micros.fetch_add((1e6 * seconds) as u64, Ordering::Relaxed);
+        self.lag_micros.fetch_add(late.as_micros() as u64, Ordering::Relaxed);
+    }
+
+    /// How many times as long as they should sending requests and computing prompts took: 1 if this machine kept up.
+    #[must_use]
+    pub fn slowdown(&self) -> f64 {
+        let [computing, lag] = [&self.computing_micros, &self.lag_micros].map(|sum| sum.load(Ordering::Relaxed) as f64);
+        if computing > 0.0 { 1.0 + lag / computing } else { 1.0 }
     }
 
     /// Counts puts that failed, and why.

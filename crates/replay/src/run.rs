@@ -139,7 +139,9 @@ fn dispatch<S: Source>(
                 let Some(request) = state.source.next() else { break };
                 state.under_way += 1;
                 let at = Duration::from_millis(due.0);
-                latest = latest.max(clock.now().saturating_sub(at));
+                let late = clock.now().saturating_sub(at);
+                latest = latest.max(late);
+                progress.sent(late);
                 let engine = router.choose(&request) as usize;
                 drop(state);
                 // It fails only when the engine's threads have panicked, which the scope then tells.

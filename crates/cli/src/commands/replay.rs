@@ -2,12 +2,12 @@
 
 use super::Usage;
 use super::client::{ClientArgs, Outcome, PARTIAL};
-use super::engines::{EnginesArgs, above_zero};
+use super::engines::{EnginesArgs, pace};
 use super::html::HtmlArgs;
 use super::input::InputArgs;
 use super::reports;
 use super::traces::{Read, counted, positive, rounded};
-use super::troubles::Troubles;
+use super::troubles::{Troubles, wrong_bytes};
 use crate::daemon::stop_flag;
 use crate::page::Page;
 use crate::{Status, output, progress};
@@ -34,7 +34,7 @@ pub struct ReplayArgs {
     #[arg(long, value_name = "SIZE", default_value = "64B", value_parser = positive)]
     token_bytes: ByteSize,
     /// How much faster than in the trace time passes: pauses, computing, decoding. Bytes take the time that they take
-    #[arg(long, value_name = "NUMBER", default_value_t = 20.0, value_parser = above_zero)]
+    #[arg(long, value_name = "NUMBER", default_value_t = 20.0, value_parser = pace)]
     pace: f64,
     /// What the names of this run's blocks begin with; runs of one name share blocks [default: a new one]
     #[arg(long)]
@@ -109,7 +109,7 @@ fn json_of(played: &Replay, troubles: &Troubles<'_>, read: &Read) -> Value {
 fn status(troubles: &Troubles<'_>, read: Status) -> Outcome {
     troubles.remarks().iter().for_each(|remark| output::complain(remark));
     if troubles.wrong() > 0 {
-        return Err(format!("{} wrong bytes", counted(troubles.wrong(), "block came with", "blocks came with")).into());
+        return Err(wrong_bytes(troubles.wrong()).into());
     }
     let Some(why) = troubles.why_partial() else { return Ok(read) };
     output::complain(why);

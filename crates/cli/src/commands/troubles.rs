@@ -7,6 +7,8 @@ use tidepool_replay::{Outage, Partial, Progress, Replay, Settings};
 
 /// Once the pool failed in more than this part of what it was asked for, or of the time, the report is partial.
 const NOTABLE: f64 = 0.01;
+/// Once sending requests and computing prompts took more than so many times as long as it should, times are wrong.
+const TOO_SLOW: f64 = 1.25;
 /// Outages that are told one by one, if they have so many seconds; JSON has all of them.
 const TOLD: usize = 3;
 const WORTH_TELLING: f64 = 0.1;
@@ -85,7 +87,18 @@ impl<'a> Troubles<'a> {
                 )
             }),
         ];
-        self.outages().into_iter().chain(counts.into_iter().flatten()).collect()
+        self.outages().into_iter().chain(counts.into_iter().flatten()).chain(self.lag()).collect()
+    }
+
+    /// That this machine could not keep up with the schedule, if so.
+    fn lag(&self) -> Option<String> {
+        let (slowdown, pace) = (self.progress.slowdown(), self.settings.pace);
+        (slowdown > TOO_SLOW).then(|| {
+            format!(
+                "this machine did not keep up with a pace of {pace}: sending requests and computing prompts took {slowdown:.1} times as \
+                 long as it should, and times in this report are too long by as much or more; a lower --pace helps"
+            )
+        })
     }
 
     fn outages(&self) -> Vec<String> {
@@ -114,12 +127,12 @@ impl<'a> Troubles<'a> {
     pub(super) fn text(&self) -> String {
         let Progress { put_blocks, failed_puts, lost_blocks, wrong_blocks, .. } = self.progress;
         let [put, failed, lost, wrong] = [put_blocks, failed_puts, lost_blocks, wrong_blocks].map(read);
-        let late = self.played.latest.as_secs_f64();
+        let (late, slowdown) = (self.played.latest.as_secs_f64(), self.progress.slowdown());
         let notes: String = self.remarks().iter().map(|remark| format!("NOTE          {remark}\n")).collect();
         let partial = self.why_partial().map_or_else(String::new, |why| format!("PARTIAL       {why}\n"));
         format!(
             "blocks        {put} put, {failed} not taken, {lost} gone before they were read, {wrong} wrong\n\
-             late          {late:.3} s at most\n{notes}{partial}"
+             late          {late:.3} s at most; sending and computing took {slowdown:.2} times as long as it should\n{notes}{partial}"
         )
     }
 
@@ -147,6 +160,7 @@ impl<'a> Troubles<'a> {
             "failed_lookups": read(&self.progress.failed_lookups),
             "outages": self.played.outages.iter().map(outage).collect::<Vec<_>>(),
             "latest_seconds": self.played.latest.as_secs_f64(),
+            "slowdown": self.progress.slowdown(),
             "partial": self.why_partial().is_some(),
             "why_partial": self.why_partial(),
             "ended_early": self.played.partial.map(why),
@@ -157,11 +171,16 @@ impl<'a> Troubles<'a> {
 }
 
 /// Why a run ended early, and what that means.
-pub(super) const fn why(partial: Partial) -> &'static str {
+const fn why(partial: Partial) -> &'static str {
     match partial {
         Partial::Stopped => "it was stopped: this is about the requests that were answered before",
         Partial::PoolGone => {
             "the pool took nothing any more: this is about the requests that were answered while it did"
         }
     }
+}
+
+/// What fails a run.
+pub(super) fn wrong_bytes(blocks: u64) -> String {
+    format!("{} with wrong bytes", counted(blocks, "block came", "blocks came"))
 }
