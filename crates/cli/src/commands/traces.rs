@@ -32,6 +32,13 @@ impl ReadArgs {
         let options = Options { format: self.format, strict: self.strict, block_tokens: self.block_tokens };
         Reader::open(source, options).map_err(|error| format!("{}: {error}", path.display()).into())
     }
+
+    /// Says what was odd about a trace that was read. What stopped a strict run was not skipped, and is said elsewhere.
+    pub(super) fn complain(&self, path: &Path, trace: &Opened) {
+        let mut report = trace.report().clone();
+        report.first_malformed = report.first_malformed.filter(|_| !self.strict);
+        Read::new(&path.display().to_string(), trace.block_tokens(), report, None);
+    }
 }
 
 /// What was met in a trace that was read.
@@ -64,7 +71,8 @@ impl Read {
                 Stopped::Signal => "stopped",
                 Stopped::Memory => "too little memory is left for the rest of the trace",
             };
-            self.remark(format!("{why}: what follows is about the {} requests before", self.report.requests));
+            let requests = counted(self.report.requests, "request", "requests");
+            self.remark(format!("{why}: what follows is about the {requests} before"));
         }
         self
     }
@@ -124,16 +132,20 @@ impl Read {
 fn remarks(name: &str, report: &Report, error: Option<&str>) -> Vec<String> {
     let Report { requests, malformed, first_malformed, contradictory, first_contradictory, backwards } = report;
     let skipped = first_malformed.as_ref().filter(|_| error.is_none());
-    let skipped = skipped.map(|first| format!("{name}: {malformed} malformed lines skipped; the first: {first}"));
+    let skipped = skipped.map(|first| {
+        let lines = counted(*malformed, "malformed line", "malformed lines");
+        format!("{name}: {lines} skipped; the first: {first}")
+    });
     let odd = first_contradictory.as_ref().map(|first| {
-        let what = "requests have more or fewer blocks than their tokens fill, and are taken as they are; the first";
-        format!("{name}: {contradictory} {what}: {first}")
+        let requests = counted(*contradictory, "request has", "requests have");
+        format!("{name}: {requests} more or fewer blocks than the tokens fill, taken as they are; the first: {first}")
     });
     let backwards = (*backwards > 0).then(|| {
-        let what = "requests are earlier than those before them, and count as arriving with them";
-        format!("{name}: {backwards} {what}")
+        let requests = counted(*backwards, "request is", "requests are");
+        format!("{name}: {requests} earlier than what is before, and taken as arriving with that")
     });
-    let ended = error.map(|error| format!("{error}; what follows is about the {requests} requests before"));
+    let before = counted(*requests, "request", "requests");
+    let ended = error.map(|error| format!("{error}; what follows is about the {before} before"));
     [skipped, odd, backwards, ended].into_iter().flatten().collect()
 }
 
