@@ -71,7 +71,10 @@ pub(super) fn run(args: &RecordArgs) -> Outcome {
     let mut recording = Recording::new(recorder, started, bounds, args.block_tokens, || signals.have_come());
     let requests =
         WriteArgs::to(args.output.clone(), args.force).write(args.block_tokens, recording.by_ref().map(Ok))?;
-    let dropped = recording.dropped();
+    let (dropped, full) = (recording.dropped(), recording.full());
+    if let Some(bound) = full {
+        output::complain(&format!("{bound} ended the recording: what was looked up later is not in it"));
+    }
     if dropped > 0 {
         let lookups = counted(dropped, "look-up is", "look-ups are");
         output::complain(&format!("{lookups} missing: there was no room"));
@@ -83,7 +86,9 @@ pub(super) fn run(args: &RecordArgs) -> Outcome {
         ));
     }
     match args.client.json {
-        true => output::line(&json!({ "requests": requests, "dropped": dropped, "gap_seconds": gap }))?,
+        true => {
+            output::line(&json!({ "requests": requests, "dropped": dropped, "gap_seconds": gap, "ended_by": full }))?
+        }
         false => output::text(&format!("{}\n", counted(requests, "request", "requests")))?,
     };
     Ok(if gap > 0.0 { Status(PARTIAL) } else { Status::SUCCESS })
