@@ -304,6 +304,59 @@ fn a_strict_command_that_stops_writes_nothing_and_says_which_line_of_which_file_
     }
 }
 
+/// It was ignored for a trace that says what its blocks are, and everything that follows from their size was another one's.
+#[test]
+fn block_tokens_that_contradict_the_trace_are_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let (trace, own, other) = (rounds(&dir), dir.path().join("own"), dir.path().join("other"));
+    assert_eq!(code(&tidepool(&["trace", "convert", text(&trace), "-o", text(&own)])), 0);
+    let commands: [&[&str]; 5] = [
+        &["sim"],
+        &["plan"],
+        &["trace", "stat"],
+        &["trace", "convert", "-o", text(&other)],
+        &["replay", "--no-pool", "--pace", "1e6"],
+    ];
+    for command in commands {
+        let output = tidepool(&[command, &[text(&own), "--block-tokens", "16"]].concat());
+        assert_eq!((code(&output), stdout(&output).as_str()), (2, ""), "{command:?}");
+        let said = format!("{}: its first line says that blocks have 512 tokens, --block-tokens 16", own.display());
+        assert!(stderr(&output).contains(&said), "{command:?}: {}", stderr(&output));
+        let agreed = tidepool(&[command, &[text(&own), "--block-tokens", "512"]].concat());
+        assert_eq!(code(&agreed), 0, "{command:?}: {}", stderr(&agreed));
+    }
+    let sized = json(&tidepool(&["sim", text(&trace), "--block-tokens", "256", "--json"]));
+    assert_eq!(sized["trace"]["block_tokens"], 256, "this format does not say");
+}
+
+#[test]
+fn one_is_not_many() {
+    let dir = tempfile::tempdir().unwrap();
+    let (trace, one) = (rounds(&dir), dir.path().join("one"));
+    let said = |args: &[&str]| {
+        let output = tidepool(args);
+        assert_eq!(code(&output), 0, "{args:?}: {}", stderr(&output));
+        stdout(&output)
+    };
+    assert_eq!(said(&["trace", "slice", text(&trace), "--limit", "1", "-o", text(&one)]), "1 request\n");
+    assert_eq!(said(&["trace", "convert", text(&trace), "-o", text(&one), "--force"]), "100 requests\n");
+    assert!(said(&["sim", text(&trace), "--capacity-blocks", "1"]).contains("cache      1 block ("));
+}
+
+/// They are those of steps, and nobody said so.
+#[test]
+fn stat_says_how_far_its_percentiles_may_be_off() {
+    let dir = tempfile::tempdir().unwrap();
+    let (trace, page) = (rounds(&dir), dir.path().join("page.html"));
+    let output = tidepool(&["trace", "stat", text(&trace), "--html", text(&page)]);
+    let said = "exact below 128, within 0.8 % above";
+    assert!(stdout(&output).contains(&format!("percentiles  {said}")), "{}", stdout(&output));
+    assert!(std::fs::read_to_string(page).unwrap().contains(said));
+    let found = json(&tidepool(&["trace", "stat", text(&trace), "--json"]));
+    let (error, p50) = (found["percentile_error"].as_f64().unwrap(), found["input_tokens"]["p50"].as_f64().unwrap());
+    assert!((p50 - 10_240.0).abs() <= error * 10_240.0 && error < 0.01, "{found}");
+}
+
 #[test]
 fn a_cluster_with_a_pool_hits_what_engines_alone_miss() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,5 +1,6 @@
 //! Reading traces, for the commands that do: how they are named on the command line, and what is said about bad ones.
 
+use super::Usage;
 use super::client::PARTIAL;
 use crate::{Status, output};
 use clap::Args;
@@ -17,20 +18,31 @@ pub(super) struct ReadArgs {
     /// Stop at the first malformed line instead of skipping it
     #[arg(long)]
     strict: bool,
-    /// Tokens of a block, where the trace does not say
-    #[arg(long, value_name = "N", default_value_t = BLOCK_TOKENS, value_parser = clap::value_parser!(u32).range(1..))]
-    pub(super) block_tokens: u32,
+    /// Tokens of a block; a trace that says otherwise is an error [default: what the trace says, or 512]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    block_tokens: Option<u32>,
 }
 
 /// A trace whose beginning has been read.
 pub(super) type Opened = Reader<std::io::BufReader<fs::File>>;
 
 impl ReadArgs {
+    /// Tokens of a block, where no trace says.
+    pub(super) fn block_tokens(&self) -> u32 {
+        self.block_tokens.unwrap_or(BLOCK_TOKENS)
+    }
+
     pub(super) fn open(&self, path: &Path) -> Result<Opened, Box<dyn Error>> {
         // As everywhere, a dash is standard input.
         let source = if path == Path::new("-") { Path::new("/dev/stdin") } else { path };
-        let options = Options { format: self.format, strict: self.strict, block_tokens: self.block_tokens };
-        Reader::open(source, options).map_err(|error| format!("{}: {error}", path.display()).into())
+        let options = Options { format: self.format, strict: self.strict, block_tokens: self.block_tokens() };
+        let trace = Reader::open(source, options).map_err(|error| format!("{}: {error}", path.display()))?;
+        let (said, wanted) = (trace.block_tokens(), self.block_tokens());
+        if self.block_tokens.is_some() && said != wanted {
+            let what = format!("its first line says that blocks have {said} tokens, --block-tokens {wanted}");
+            return Err(Usage(format!("{}: {what}", path.display())).into());
+        }
+        Ok(trace)
     }
 
     /// Says what was odd about a trace that was read. What stopped a strict run was not skipped, and is said elsewhere.
