@@ -77,7 +77,7 @@ impl<'a> Troubles<'a> {
             }),
             some(too_large_puts)
                 .map(|count| format!("{}: a block of {size} is larger than any node could take", not_taken(count))),
-            some(no_space_puts).map(|count| format!("{}: no node had room for them in time", not_taken(count))),
+            some(no_space_puts).map(|count| format!("{}: no node had room in time", not_taken(count))),
             some(other_blocks).map(|count| {
                 let blocks = counted(count, "block that was", "blocks that were");
                 format!(
