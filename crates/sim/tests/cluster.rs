@@ -125,7 +125,7 @@ fn a_pool_turns_round_robin_misses_into_hits() {
     // Engines' own caches hold little more than what all sessions share.
     assert!(without.tally.hit_rate() < 0.3, "{}", without.tally.hit_rate());
     assert!(with.first_token.at(0.5) * 3 < without.first_token.at(0.5));
-    assert!(with.requests_per_second() > without.requests_per_second());
+    assert!(with.throughput().requests > without.throughput().requests);
     assert!(with.computed_seconds * 5.0 < with.prefill_seconds);
 }
 
@@ -155,11 +155,11 @@ fn throughput_grows_with_engines_until_the_network_is_full() {
         simulate(&cluster, u64::from(engines) * 12, 30)
     };
     let (few, many) = (rate(4, 25e9), rate(16, 25e9));
-    let gain = many.requests_per_second() / few.requests_per_second();
+    let gain = many.throughput().requests / few.throughput().requests;
     assert!((3.6..4.4).contains(&gain), "{gain}");
     assert!(many.saturated().iter().all(|load| load.kind != Kind::NicIn), "{:?}", many.loads);
     let slow = rate(16, 25e8);
-    assert!(slow.requests_per_second() < 0.8 * many.requests_per_second());
+    assert!(slow.throughput().requests < 0.8 * many.throughput().requests);
     assert!(
         slow.saturated().first().is_some_and(|load| matches!(load.kind, Kind::NicIn | Kind::NicOut)),
         "{:?}",
@@ -180,7 +180,7 @@ fn disk_holds_what_memory_cannot() {
 #[test]
 fn a_cluster_without_requests_reports_nothing() {
     let report = run(&Cluster::default(), &mut OpenLoop::new(std::iter::empty()));
-    assert_eq!((report.tally.requests, report.seconds, report.requests_per_second()), (0, 0.0, 0.0));
+    assert_eq!((report.tally.requests, report.seconds, report.throughput().requests), (0, 0.0, 0.0));
 }
 
 /// Agents that give up after so many steps of the run.

@@ -18,6 +18,7 @@ mod route;
 mod run;
 mod source;
 mod store;
+mod throughput;
 
 pub use config::{Cluster, Routing, Speed};
 pub use decoded::{Decoded, Made};
@@ -26,6 +27,7 @@ pub use report::{Answer, Report};
 pub use route::Router;
 pub use run::run;
 pub use source::{ClosedLoop, OpenLoop};
+pub use throughput::Throughput;
 pub use tidepool_trace::Source;
 
 use crate::Prefill;

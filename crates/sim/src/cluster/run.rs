@@ -236,9 +236,8 @@ impl<'a> Run<'a> {
         self.report.evicted_blocks = self.store.evicted;
         self.report.network_bytes = self.fabric.network_bytes;
         let second = |second: f64| started.after(Nanos::of_seconds(second));
-        let steady = self.report.over_time.steady();
-        let (from, until) = steady.map_or((started, self.now), |(from, until, _)| (second(from), second(until)));
-        self.report.loads = self.fabric.loads(self.now, from, until);
+        let part = self.report.throughput();
+        self.report.loads = self.fabric.loads(self.now, second(part.from), second(part.until));
         self.report
     }
 }
