@@ -16,6 +16,7 @@ mod engine;
 mod progress;
 mod run;
 mod settings;
+mod turns;
 
 pub use content::Content;
 pub use progress::{Partial, Progress};

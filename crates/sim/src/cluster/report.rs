@@ -9,7 +9,7 @@ use tidepool_trace::{Millis, Request};
 const SATURATED: f64 = 0.8;
 
 /// How one request fared. Times count from the start of the run.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Answer {
     /// Blocks that were hit, the engine's own included.
     pub hits: Blocks,
@@ -25,6 +25,13 @@ pub struct Answer {
     pub token: f64,
     /// When its last token was out.
     pub done: Duration,
+}
+
+impl Answer {
+    /// Of a request of which nothing else is known yet.
+    pub(super) fn arrived(arrived: Duration) -> Self {
+        Self { arrived, ..Self::default() }
+    }
 }
 
 /// What a cluster did with a trace. Times are in microseconds.
@@ -58,11 +65,21 @@ pub struct Report {
     pub over_time: OverTime,
     /// Seconds from the first arrival to the last answer.
     pub seconds: f64,
-    /// When the first request that was answered had arrived.
+    /// When the first request arrived.
     started: Option<Duration>,
 }
 
 impl Report {
+    /// Notes that a request arrived: the first one begins the run.
+    pub fn arrived(&mut self, at: Duration) {
+        self.started.get_or_insert(at);
+    }
+
+    /// Notes that the run is over.
+    pub fn ended(&mut self, at: Duration) {
+        self.seconds = at.saturating_sub(self.started.unwrap_or(at)).as_secs_f64();
+    }
+
     /// Notes how a request fared in `cluster`.
     pub fn note(&mut self, cluster: &Cluster, request: &Request, answer: &Answer) {
         let Answer { hits, local, prefill, arrived, first_token, token, done } = *answer;
@@ -78,7 +95,7 @@ impl Report {
         self.first_token.add(micros(first));
         self.between_tokens.add(micros(Duration::from_secs_f64(token)));
         self.end_to_end.add(micros(done.saturating_sub(arrived)));
-        let since = done.saturating_sub(*self.started.get_or_insert(arrived));
+        let since = done.saturating_sub(self.started.unwrap_or(arrived));
         let since = Millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX));
         self.over_time.add(since, done_with);
     }
