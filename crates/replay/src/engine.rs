@@ -5,7 +5,8 @@ use crate::contact::Contact;
 use crate::content::Content;
 use crate::progress::Progress;
 use crate::settings::Settings;
-use parking_lot::{FairMutex, Mutex};
+use crate::turns::Turns;
+use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use tidepool_client::{Client, GetError, GetInto, PutError, PutItem, PutOptions, Stored};
@@ -17,7 +18,7 @@ use tidepool_trace::{BlockHash, Request};
 /// Bytes that are read or written in one call, unless a single block has more.
 const STEP_BYTES: u64 = 16 << 20;
 
-/// One engine. Several requests are served at a time, their prompts computed one after the other.
+/// One engine. Several requests are served at a time, but looked up and computed one after the other.
 pub(crate) struct Engine<'a> {
     settings: &'a Settings,
     clock: &'a Clock,
@@ -26,8 +27,9 @@ pub(crate) struct Engine<'a> {
     client: Option<Client>,
     // Short sections.
     local: Mutex<Pool>,
-    /// Held while a prompt is computed; first come, first served.
-    gpu: FairMutex<()>,
+    /// Who is looked up or computed.
+    turns: Turns,
+    /// Requests that are computed or decoded.
     running: AtomicU32,
 }
 
@@ -40,8 +42,8 @@ impl<'a> Engine<'a> {
         client: Option<Client>,
     ) -> Self {
         let local = Mutex::new(Pool::new(settings.cluster.local_blocks, Policy::Lru.build()));
-        let (gpu, running) = (FairMutex::new(()), AtomicU32::new(0));
-        Self { settings, clock, progress, contact, client, local, gpu, running }
+        let (turns, running) = (Turns::default(), AtomicU32::new(0));
+        Self { settings, clock, progress, contact, client, local, turns, running }
     }
 
     /// Saves blocks of a request that this engine has decoded as the answer before; says how much of the trace's time passed.
@@ -55,8 +57,9 @@ impl<'a> Engine<'a> {
     }
 
     /// Serves a request that arrived at `arrived`, of which this engine may have `made` some blocks before; `surplus` of the trace's
-    /// time does not count. Bytes count with the time that they really took, however fast the trace's time passes meanwhile. None if
-    /// the run ended before the answer did.
+    /// time does not count. It is looked up when the engine gets to it, as in the simulator: what the pool holds is loaded while others
+    /// are looked up and computed, and what it holds nothing of is computed at once. Bytes count with the time that they really took,
+    /// however fast the trace's time passes meanwhile. None if the run ended before the answer did.
     pub(crate) fn serve(
         &self,
         request: &Request,
@@ -65,18 +68,29 @@ impl<'a> Engine<'a> {
         mut surplus: Duration,
     ) -> Option<Answer> {
         let cluster = &self.settings.cluster;
+        let place = self.turns.come();
+        let mut turn = self.turns.wait(place);
         let local = self.local.lock().run(&request.blocks);
         let local = made.map_or(local, |made| made.reached_from(local));
-        let loaded = self.move_bytes(&mut surplus, |client| self.load(client, &request.blocks[local.0 as usize..]));
-        let hits = Blocks(local.0 + loaded.unwrap_or(0));
+        let rest = &request.blocks[local.0 as usize..];
+        let names: Vec<String> = rest.iter().map(|block| self.name(block)).collect();
+        let promised = self.move_bytes(&mut surplus, |client| self.look_up(client, &names)).unwrap_or(0);
+        let mut hits = local;
+        if promised > 0 {
+            drop(turn);
+            let loaded = self.move_bytes(&mut surplus, |client| self.load(client, rest, &names[..promised]));
+            hits = Blocks(local.0 + loaded.unwrap_or(0));
+            turn = self.turns.wait(place);
+        }
         let prefill = cluster.prefill_seconds(request, hits);
-        let others = self.running.fetch_add(1, Ordering::AcqRel);
-        let computing = self.gpu.lock();
+        self.running.fetch_add(1, Ordering::AcqRel);
         let late = self.clock.take(prefill, self.progress)?;
-        drop(computing);
         self.progress.computed(prefill, late);
+        let others = self.running.load(Ordering::Acquire).saturating_sub(1);
         let first_token = self.clock.now().saturating_sub(surplus);
+        // Before the next turn, which may be of a request that has the same blocks.
         self.local.lock().take_in(request, self.clock.now());
+        drop(turn);
         self.move_bytes(&mut surplus, |client| self.store(client, &request.blocks[hits.0 as usize..]));
         let token = cluster.speed.token_seconds(others);
         let decoding = token * f64::from(request.output_tokens.saturating_sub(1));
@@ -104,10 +118,9 @@ impl<'a> Engine<'a> {
         (STEP_BYTES / self.settings.cluster.block_bytes).max(1) as usize
     }
 
-    /// Reads what the pool has from the start of `blocks`; how many that are.
-    fn load(&self, client: &Client, blocks: &[BlockHash]) -> u64 {
-        let names: Vec<String> = blocks.iter().map(|block| self.name(block)).collect();
-        let promised = self.look_up(client, &names);
+    /// Reads what the pool has promised from the start of `blocks`, by `names`; how many came.
+    fn load(&self, client: &Client, blocks: &[BlockHash], names: &[String]) -> u64 {
+        let promised = names.len();
         let len = self.settings.cluster.block_bytes as usize;
         let mut memory = vec![0; len * self.step().min(promised)];
         let mut loaded = 0;

@@ -16,6 +16,7 @@ mod engine;
 mod progress;
 mod run;
 mod settings;
+mod turns;
 
 pub use contact::Outage;
 pub use content::Content;

@@ -69,7 +69,7 @@ impl<S: Source> State<S> {
         let refusing = contact.refusing_since();
         let before = self.before.filter(|(since, _)| Some(*since) == refusing);
         let mut report = before.map_or(self.report, |(_, report)| report);
-        report.seconds = refusing.map_or(ended, |_| contact.last_answer()).as_secs_f64();
+        report.ended(refusing.map_or(ended, |_| contact.last_answer()));
         if refusing.is_some() {
             return (report, Some(Partial::PoolGone));
         }
@@ -139,6 +139,7 @@ fn dispatch<S: Source>(
                 let Some(request) = state.source.next() else { break };
                 state.under_way += 1;
                 let at = Duration::from_millis(due.0);
+                state.report.arrived(at);
                 let late = clock.now().saturating_sub(at);
                 latest = latest.max(late);
                 progress.sent(late);

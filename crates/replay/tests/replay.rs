@@ -86,6 +86,37 @@ fn a_shared_pool_gives_the_hits_that_the_simulator_says() {
     }
 }
 
+/// Hits were decided when a request came, and not when its engine got to it: the same prompt, asked for while it was computed, was
+/// computed again.
+#[test]
+fn a_request_hits_what_was_computed_while_it_waited_for_its_engine() {
+    let pool = TestPool::new(16 << 20);
+    for pool in [None, Some(pool.client())] {
+        let mut settings = settings(pool);
+        (settings.cluster.engines, settings.cluster.local_blocks) = (1, Blocks(10));
+        // A prompt takes 75 ms of our time, and the requests come within 10.
+        settings.cluster.speed.prefill.token = 0.1;
+        let request = |at| {
+            let blocks = [1, 2, 3].map(BlockHash).to_vec();
+            Request { at: Millis(at), input_tokens: 1536, output_tokens: 1, blocks, origin: None }
+        };
+        let requests = [request(0), request(10_000), request(20_000)];
+        let simulated = cluster::run(&settings.cluster, &mut OpenLoop::new(requests.clone().into_iter()));
+        let played = run(&settings, OpenLoop::new(requests.into_iter()), &Progress::default()).unwrap();
+        assert_eq!((played.report.tally.hit_blocks, simulated.tally.hit_blocks), (6, 6));
+    }
+}
+
+/// Time before the first request is nobody's throughput.
+#[test]
+fn a_run_begins_with_its_first_request() {
+    let (blocks, at) = (vec![BlockHash(1)], Millis(4_000_000));
+    let request = Request { at, input_tokens: 512, output_tokens: 1, blocks, origin: None };
+    let played = run(&settings(None), OpenLoop::new([request].into_iter()), &Progress::default()).unwrap();
+    let (seconds, served) = (played.report.seconds, played.report.end_to_end.at(1.0) as f64 / 1e6);
+    assert!(seconds > 0.0 && seconds < 4000.0 + served, "{seconds} s, {served} of them after it came");
+}
+
 #[test]
 fn one_wrong_byte_is_noticed() {
     let pool = TestPool::new(16 << 20);

@@ -18,7 +18,7 @@ pub(super) struct EnginesArgs {
     /// Sessions wait for their answers: a request does not come before the pause after its session's previous answer is over
     #[arg(long)]
     pub(super) closed_loop: bool,
-    /// Requests that an engine decodes at a time
+    /// Requests that an engine loads, computes or decodes at a time; others wait
     #[arg(long, value_name = "N", default_value_t = 64,
         value_parser = clap::value_parser!(u32).range(1..))]
     batch: u32,

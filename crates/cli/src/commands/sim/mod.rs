@@ -105,9 +105,9 @@ pub(super) fn run(args: &SimArgs) -> Outcome {
     let mut pool = Pool::new(capacity, order).admitting(args.admission.build(capacity.0));
     let (mut tally, mut over_time) = (Tally::default(), OverTime::default());
     let read = input.each(|request| {
-        let hits = pool.serve(request);
-        tally.add(request, hits, block_tokens);
-        over_time.add(request.at, request, hits, block_tokens);
+        let served = Tally::of(request, pool.serve(request), block_tokens);
+        tally += served;
+        over_time.add(request.at, served);
     })?;
     let text = text(args, &read, capacity, &tally, pool.evicted());
     match args.json {
