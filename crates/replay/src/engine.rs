@@ -5,10 +5,11 @@ use crate::contact::Contact;
 use crate::content::Content;
 use crate::progress::Progress;
 use crate::settings::Settings;
-use parking_lot::{FairMutex, Mutex};
+use crate::turns::Turns;
+use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
-use tidepool_client::{Client, GetInto, PutError, PutItem, PutOptions, Stored};
+use tidepool_client::{Client, GetError, GetInto, PutError, PutItem, PutOptions, Stored};
 use tidepool_policy::eviction::Policy;
 use tidepool_sim::cluster::{Answer, Made};
 use tidepool_sim::{Blocks, Pool};
@@ -17,7 +18,7 @@ use tidepool_trace::{BlockHash, Request};
 /// Bytes that are read or written in one call, unless a single block has more.
 const STEP_BYTES: u64 = 16 << 20;
 
-/// One engine. Several requests are served at a time, their prompts computed one after the other.
+/// One engine. Several requests are served at a time, but looked up and computed one after the other.
 pub(crate) struct Engine<'a> {
     settings: &'a Settings,
     clock: &'a Clock,
@@ -26,8 +27,9 @@ pub(crate) struct Engine<'a> {
     client: Option<Client>,
     // Short sections.
     local: Mutex<Pool>,
-    /// Held while a prompt is computed; first come, first served.
-    gpu: FairMutex<()>,
+    /// Who is looked up or computed.
+    turns: Turns,
+    /// Requests that are computed or decoded.
     running: AtomicU32,
 }
 
@@ -40,8 +42,8 @@ impl<'a> Engine<'a> {
         client: Option<Client>,
     ) -> Self {
         let local = Mutex::new(Pool::new(settings.cluster.local_blocks, Policy::Lru.build()));
-        let (gpu, running) = (FairMutex::new(()), AtomicU32::new(0));
-        Self { settings, clock, progress, contact, client, local, gpu, running }
+        let (turns, running) = (Turns::default(), AtomicU32::new(0));
+        Self { settings, clock, progress, contact, client, local, turns, running }
     }
 
     /// Saves blocks of a request that this engine has decoded as the answer before; says how much of the trace's time passed.
@@ -55,8 +57,9 @@ impl<'a> Engine<'a> {
     }
 
     /// Serves a request that arrived at `arrived`, of which this engine may have `made` some blocks before; `surplus` of the trace's
-    /// time does not count. Bytes count with the time that they really took, however fast the trace's time passes meanwhile. None if
-    /// the run ended before the answer did.
+    /// time does not count. It is looked up when the engine gets to it, as in the simulator: what the pool holds is loaded while others
+    /// are looked up and computed, and what it holds nothing of is computed at once. Bytes count with the time that they really took,
+    /// however fast the trace's time passes meanwhile. None if the run ended before the answer did.
     pub(crate) fn serve(
         &self,
         request: &Request,
@@ -65,17 +68,29 @@ impl<'a> Engine<'a> {
         mut surplus: Duration,
     ) -> Option<Answer> {
         let cluster = &self.settings.cluster;
+        let place = self.turns.come();
+        let mut turn = self.turns.wait(place);
         let local = self.local.lock().run(&request.blocks);
         let local = made.map_or(local, |made| made.reached_from(local));
-        let loaded = self.move_bytes(&mut surplus, |client| self.load(client, &request.blocks[local.0 as usize..]));
-        let hits = Blocks(local.0 + loaded.unwrap_or(0));
+        let rest = &request.blocks[local.0 as usize..];
+        let names: Vec<String> = rest.iter().map(|block| self.name(block)).collect();
+        let promised = self.move_bytes(&mut surplus, |client| self.look_up(client, &names)).unwrap_or(0);
+        let mut hits = local;
+        if promised > 0 {
+            drop(turn);
+            let loaded = self.move_bytes(&mut surplus, |client| self.load(client, rest, &names[..promised]));
+            hits = Blocks(local.0 + loaded.unwrap_or(0));
+            turn = self.turns.wait(place);
+        }
         let prefill = cluster.prefill_seconds(request, hits);
-        let others = self.running.fetch_add(1, Ordering::AcqRel);
-        let computing = self.gpu.lock();
-        self.clock.take(prefill, self.progress)?;
-        drop(computing);
+        self.running.fetch_add(1, Ordering::AcqRel);
+        let late = self.clock.take(prefill, self.progress)?;
+        self.progress.computed(prefill, late);
+        let others = self.running.load(Ordering::Acquire).saturating_sub(1);
         let first_token = self.clock.now().saturating_sub(surplus);
+        // Before the next turn, which may be of a request that has the same blocks.
         self.local.lock().take_in(request, self.clock.now());
+        drop(turn);
         self.move_bytes(&mut surplus, |client| self.store(client, &request.blocks[hits.0 as usize..]));
         let token = cluster.speed.token_seconds(others);
         let decoding = token * f64::from(request.output_tokens.saturating_sub(1));
@@ -103,10 +118,9 @@ impl<'a> Engine<'a> {
         (STEP_BYTES / self.settings.cluster.block_bytes).max(1) as usize
     }
 
-    /// Reads what the pool has from the start of `blocks`; how many that are.
-    fn load(&self, client: &Client, blocks: &[BlockHash]) -> u64 {
-        let names: Vec<String> = blocks.iter().map(|block| self.name(block)).collect();
-        let promised = client.match_prefix(&[&names]).map_or(0, |matches| matches.shortest);
+    /// Reads what the pool has promised from the start of `blocks`, by `names`; how many came.
+    fn load(&self, client: &Client, blocks: &[BlockHash], names: &[String]) -> u64 {
+        let promised = names.len();
         let len = self.settings.cluster.block_bytes as usize;
         let mut memory = vec![0; len * self.step().min(promised)];
         let mut loaded = 0;
@@ -123,11 +137,38 @@ impl<'a> Engine<'a> {
                 self.contact.read(self.clock.now());
             }
             if got < blocks.len() || wrong > 0 {
-                Progress::add(&self.progress.lost_blocks, promised - loaded - wrong);
+                self.note_missing(&answers);
                 break;
             }
         }
         loaded as u64
+    }
+
+    /// Counts blocks that were promised and are not there, or are other ones.
+    fn note_missing(&self, answers: &[Result<Option<usize>, GetError>]) {
+        let len = self.settings.cluster.block_bytes as usize;
+        let is_other = |answer: &&Result<Option<usize>, GetError>| match answer {
+            Ok(read) => read.is_some_and(|read| read != len),
+            Err(error) => matches!(error, GetError::BufferTooSmall { .. }),
+        };
+        let (other, right) = (answers.iter().filter(is_other).count(), Ok(Some(len)));
+        let right = answers.iter().filter(|answer| **answer == right).count();
+        Progress::add(&self.progress.other_blocks, other);
+        Progress::add(&self.progress.lost_blocks, answers.len() - other - right);
+    }
+
+    /// How many of the first of `names` the pool says that it has.
+    fn look_up(&self, client: &Client, names: &[String]) -> usize {
+        Progress::add(&self.progress.lookups, 1);
+        let matches = client.match_prefix(&[names]);
+        let knows_catalogs = self.settings.pool.as_ref().is_some_and(|pool| !pool.catalogs.is_empty());
+        if knows_catalogs && !matches.as_ref().is_ok_and(|matches| matches.answered) {
+            Progress::add(&self.progress.failed_lookups, 1);
+            self.contact.unanswered();
+        }
+        let promised = matches.map_or(0, |matches| matches.shortest);
+        Progress::add(&self.progress.promised_blocks, promised);
+        promised
     }
 
     /// Puts what was computed.
@@ -139,13 +180,14 @@ impl<'a> Engine<'a> {
             blocks.iter().zip(memory.chunks_mut(len)).for_each(|(block, bytes)| Content::of(block.0).fill(bytes));
             let items: Vec<_> =
                 names.iter().zip(memory.chunks(len)).map(|(name, bytes)| PutItem::new(name, bytes)).collect();
+            let began = self.clock.now();
             let stored = client.put_batch(&items, &PutOptions::default());
             let failed = stored.iter().filter(|stored| stored.is_err()).count();
             let held = stored.iter().flatten().filter(|stored| !stored.moved).count();
-            Progress::add(&self.progress.failed_puts, failed);
+            self.progress.note_failures(&stored);
             Progress::add(&self.progress.held_blocks, held);
             Progress::add(&self.progress.put_blocks, stored.len() - failed - held);
-            self.watch(blocks[0], &stored);
+            self.watch(blocks[0], &stored, began);
         }
     }
 
@@ -154,15 +196,16 @@ impl<'a> Engine<'a> {
         let (Some(client), Some(block)) = (&self.client, self.contact.refused_block()) else { return };
         let mut bytes = vec![0; self.settings.cluster.block_bytes as usize];
         Content::of(block.0).fill(&mut bytes);
-        self.watch(block, &[client.put(self.name(&block), &bytes, &PutOptions::default())]);
+        let began = self.clock.now();
+        self.watch(block, &[client.put(self.name(&block), &bytes, &PutOptions::default())], began);
     }
 
     /// Ends the run when the pool is gone: no node takes anything for a while.
-    fn watch(&self, first: BlockHash, stored: &[Result<Stored, PutError>]) {
+    fn watch(&self, first: BlockHash, stored: &[Result<Stored, PutError>], began: Duration) {
         let is_gone = |error: &PutError| matches!(error, PutError::NoNode | PutError::Timeout);
         if stored.iter().any(|stored| !stored.as_ref().is_err_and(is_gone)) {
             self.contact.took(self.clock.now());
-        } else if self.contact.refused(first) {
+        } else if self.contact.refused(first, stored.len(), began) {
             self.progress.pool_is_gone();
         }
     }

@@ -16,7 +16,9 @@ mod engine;
 mod progress;
 mod run;
 mod settings;
+mod turns;
 
+pub use contact::Outage;
 pub use content::Content;
 pub use progress::{Partial, Progress};
 pub use run::{Replay, run};

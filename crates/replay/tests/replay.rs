@@ -6,7 +6,7 @@ use tempfile::TempDir;
 use tidepool_catalog::{CatalogConfig, Server};
 use tidepool_client::{Client, ClientConfig, PutOptions};
 use tidepool_node::{Node, NodeConfig};
-use tidepool_replay::{Partial, Progress, Replay, Settings, run};
+use tidepool_replay::{Outage, Partial, Progress, Replay, Settings, run};
 use tidepool_sim::Blocks;
 use tidepool_sim::cluster::{self, Cluster, OpenLoop, Routing};
 use tidepool_trace::{BlockHash, Millis, Request};
@@ -84,6 +84,37 @@ fn a_shared_pool_gives_the_hits_that_the_simulator_says() {
         assert_eq!(progress.wrong_blocks.load(Ordering::Relaxed), 0);
         assert_eq!(progress.failed_puts.load(Ordering::Relaxed), 0);
     }
+}
+
+/// Hits were decided when a request came, and not when its engine got to it: the same prompt, asked for while it was computed, was
+/// computed again.
+#[test]
+fn a_request_hits_what_was_computed_while_it_waited_for_its_engine() {
+    let pool = TestPool::new(16 << 20);
+    for pool in [None, Some(pool.client())] {
+        let mut settings = settings(pool);
+        (settings.cluster.engines, settings.cluster.local_blocks) = (1, Blocks(10));
+        // A prompt takes 75 ms of our time, and the requests come within 10.
+        settings.cluster.speed.prefill.token = 0.1;
+        let request = |at| {
+            let blocks = [1, 2, 3].map(BlockHash).to_vec();
+            Request { at: Millis(at), input_tokens: 1536, output_tokens: 1, blocks, origin: None }
+        };
+        let requests = [request(0), request(10_000), request(20_000)];
+        let simulated = cluster::run(&settings.cluster, &mut OpenLoop::new(requests.clone().into_iter()));
+        let played = run(&settings, OpenLoop::new(requests.into_iter()), &Progress::default()).unwrap();
+        assert_eq!((played.report.tally.hit_blocks, simulated.tally.hit_blocks), (6, 6));
+    }
+}
+
+/// Time before the first request is nobody's throughput.
+#[test]
+fn a_run_begins_with_its_first_request() {
+    let (blocks, at) = (vec![BlockHash(1)], Millis(4_000_000));
+    let request = Request { at, input_tokens: 512, output_tokens: 1, blocks, origin: None };
+    let played = run(&settings(None), OpenLoop::new([request].into_iter()), &Progress::default()).unwrap();
+    let (seconds, served) = (played.report.seconds, played.report.end_to_end.at(1.0) as f64 / 1e6);
+    assert!(seconds > 0.0 && seconds < 4000.0 + served, "{seconds} s, {served} of them after it came");
 }
 
 #[test]
@@ -185,4 +216,14 @@ fn a_trace_that_ends_after_its_pool_is_reported_in_part() {
 fn a_pool_that_only_hesitated_in_the_end_is_not_gone() {
     let (played, failed) = without_a_pool_in_the_end(TestPool::start_again);
     assert_eq!((played.partial, played.report.tally.requests, failed), (None, 2, 1));
+}
+
+/// It was as if nothing had happened, though nothing was stored for seconds.
+#[test]
+fn a_pool_that_comes_back_has_an_outage_with_all_that_failed_in_it() {
+    let (played, failed) = without_a_pool_in_the_end(TestPool::start_again);
+    let [Outage { began, ended, failed_puts, .. }] = played.outages[..] else { panic!("{:?}", played.outages) };
+    assert!(began < ended, "{:?}", played.outages);
+    // The replay asked again in the end, maybe more than once.
+    assert!(failed_puts >= failed, "{:?}", played.outages);
 }

@@ -1,7 +1,7 @@
 //! What a cache did when: parts of time that become twice as long whenever there are too many of them.
 
-use crate::{Blocks, Tally};
-use tidepool_trace::{Millis, Request};
+use crate::Tally;
+use tidepool_trace::Millis;
 
 /// Parts that are kept at most.
 const MOST_PARTS: usize = 1024;
@@ -23,8 +23,8 @@ impl Default for OverTime {
 }
 
 impl OverTime {
-    /// Adds a request of this time, of which `hits` blocks, of `block_tokens` tokens each, were hit.
-    pub fn add(&mut self, at: Millis, request: &Request, hits: Blocks, block_tokens: u32) {
+    /// Adds what was done at this time.
+    pub fn add(&mut self, at: Millis, done: Tally) {
         while at.0 / self.width.0 >= MOST_PARTS as u64 {
             self.parts = self.parts.chunks(2).map(|pair| pair.iter().copied().sum()).collect();
             self.width = Millis(self.width.0.saturating_mul(2));
@@ -33,7 +33,7 @@ impl OverTime {
         if self.parts.len() <= part {
             self.parts.resize(part + 1, Tally::default());
         }
-        self.parts[part].add(request, hits, block_tokens);
+        self.parts[part] += done;
     }
 
     /// Seconds of a part.
@@ -42,10 +42,12 @@ impl OverTime {
         self.width.0 as f64 / 1000.0
     }
 
-    /// From which second to which most requests came, and what they did: without the first tenth of all and the last. None if these
-    /// are too few seconds to say anything.
+    /// The middle half of all requests: from which second to which they are, and their sums. A load that takes one session's time
+    /// to come up, and one to end, is at its full strength in all of it if there are more than two generations of sessions:
+    /// while they come up they ask for half a generation's requests, and for as many while they end. None if these are too few
+    /// seconds to say anything.
     #[must_use]
-    pub fn steady(&self) -> Option<(f64, f64, Tally)> {
+    pub fn middle_half(&self) -> Option<(f64, f64, Tally)> {
         let total: u64 = self.parts.iter().map(|part| part.requests).sum();
         let mut sum = 0;
         let running = self.parts.iter().map(|part| {
@@ -53,8 +55,8 @@ impl OverTime {
             sum
         });
         let sums: Vec<u64> = running.collect();
-        let after = |tenths: u64| sums.partition_point(|sum| sum.saturating_mul(10) <= total.saturating_mul(tenths));
-        let (first, last) = (after(1), after(9));
+        let after = |quarters: u64| sums.partition_point(|sum| sum.saturating_mul(4) <= total.saturating_mul(quarters));
+        let (first, last) = (after(1), after(3));
         let second = |part: usize| part as f64 * self.width_seconds();
         let steady = (last >= first + LEAST_STEADY).then(|| self.parts[first..last].iter().copied().sum());
         steady.map(|sum| (second(first), second(last), sum))
@@ -70,33 +72,36 @@ impl OverTime {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidepool_trace::BlockHash;
+    use crate::Blocks;
+    use tidepool_trace::{BlockHash, Request};
 
-    fn request() -> Request {
+    fn one() -> Tally {
         let blocks = vec![BlockHash(1), BlockHash(2)];
-        Request { at: Millis(0), input_tokens: 1024, output_tokens: 1, blocks, origin: None }
+        let request = Request { at: Millis(0), input_tokens: 1024, output_tokens: 7, blocks, origin: None };
+        Tally { within_limits: 1, ..Tally::of(&request, Blocks(1), 512) }
     }
 
     #[test]
-    fn what_is_steady_leaves_out_the_first_and_the_last_tenth() {
+    fn the_middle_half_leaves_out_the_first_and_the_last_quarter() {
         let mut over_time = OverTime::default();
         for second in 0..100 {
-            over_time.add(Millis(second * 1000), &request(), Blocks(1), 512);
+            over_time.add(Millis(second * 1000), one());
         }
-        let (from, until, sum) = over_time.steady().expect("a hundred seconds are enough");
-        assert_eq!((from, until, sum.requests), (10.0, 90.0, 80));
-        over_time.add(Millis(u64::MAX), &request(), Blocks(1), 512);
-        assert!(over_time.steady().is_none());
+        let (from, until, sum) = over_time.middle_half().expect("a hundred seconds are enough");
+        assert_eq!((from, until, sum.requests), (25.0, 75.0, 50));
+        over_time.add(Millis(u64::MAX), one());
+        assert!(over_time.middle_half().is_none());
     }
 
     #[test]
     fn nothing_is_lost_however_long_it_takes() {
         let mut over_time = OverTime::default();
         for at in [0, 999, 1000, 300_000, 86_400_000, u64::MAX] {
-            over_time.add(Millis(at), &request(), Blocks(1), 512);
+            over_time.add(Millis(at), one());
             assert!(over_time.parts.len() <= MOST_PARTS);
         }
         let sum: Tally = over_time.parts.iter().copied().sum();
         assert_eq!((sum.requests, sum.blocks, sum.hit_blocks, sum.hit_tokens), (6, 12, 6, 3072));
+        assert_eq!((sum.input_tokens, sum.output_tokens, sum.within_limits), (6144, 42, 6));
     }
 }

@@ -16,16 +16,31 @@ pub struct Tally {
     pub input_tokens: u64,
     /// Those in blocks that were hit.
     pub hit_tokens: u64,
+    /// Tokens of their answers.
+    pub output_tokens: u64,
+    /// Requests that met the limits on their times, where there are limits.
+    pub within_limits: u64,
 }
 
 impl Tally {
+    /// One request of which `hits` blocks, of `block_tokens` tokens each, were hit.
+    #[must_use]
+    pub fn of(request: &Request, hits: Blocks, block_tokens: u32) -> Self {
+        let input_tokens = u64::from(request.input_tokens);
+        Self {
+            requests: 1,
+            blocks: request.blocks.len() as u64,
+            hit_blocks: hits.0,
+            input_tokens,
+            hit_tokens: (hits.0 * u64::from(block_tokens)).min(input_tokens),
+            output_tokens: u64::from(request.output_tokens),
+            within_limits: 0,
+        }
+    }
+
     /// Adds a request of which `hits` blocks, of `block_tokens` tokens each, were hit.
     pub fn add(&mut self, request: &Request, hits: Blocks, block_tokens: u32) {
-        self.requests += 1;
-        self.blocks += request.blocks.len() as u64;
-        self.hit_blocks += hits.0;
-        self.input_tokens += u64::from(request.input_tokens);
-        self.hit_tokens += (hits.0 * u64::from(block_tokens)).min(u64::from(request.input_tokens));
+        *self += Self::of(request, hits, block_tokens);
     }
 
     /// Blocks hit over all blocks; zero if there are none.
@@ -35,14 +50,23 @@ impl Tally {
     }
 }
 
+impl std::ops::AddAssign for Tally {
+    fn add_assign(&mut self, more: Self) {
+        self.requests += more.requests;
+        self.blocks += more.blocks;
+        self.hit_blocks += more.hit_blocks;
+        self.input_tokens += more.input_tokens;
+        self.hit_tokens += more.hit_tokens;
+        self.output_tokens += more.output_tokens;
+        self.within_limits += more.within_limits;
+    }
+}
+
 impl std::iter::Sum for Tally {
     fn sum<I: Iterator<Item = Self>>(tallies: I) -> Self {
-        tallies.fold(Self::default(), |sum, next| Self {
-            requests: sum.requests + next.requests,
-            blocks: sum.blocks + next.blocks,
-            hit_blocks: sum.hit_blocks + next.hit_blocks,
-            input_tokens: sum.input_tokens + next.input_tokens,
-            hit_tokens: sum.hit_tokens + next.hit_tokens,
+        tallies.fold(Self::default(), |mut sum, next| {
+            sum += next;
+            sum
         })
     }
 }

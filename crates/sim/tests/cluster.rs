@@ -116,6 +116,44 @@ fn one_request_takes_as_long_as_its_parts() {
     assert!(report.loads.iter().all(|load| load.waited == 0.0), "{:?}", report.loads);
 }
 
+/// Hits were decided when a request came: of a prompt that came again while it was computed, nothing was found. A real engine looks
+/// it up when it gets to it.
+#[test]
+fn a_request_hits_what_was_computed_while_it_waited_for_its_engine() {
+    let speed = Speed { prefill: Prefill { token: 1e-3, pair: 0.0 }, ..Speed::default() };
+    let request = |at: u64| {
+        let blocks = (0..4).map(BlockHash).collect();
+        Request { at: Millis(at), input_tokens: 2048, output_tokens: 3, blocks, origin: None }
+    };
+    let hits = |engines: u32, local: u64, pool: u64| {
+        let (local_blocks, node_blocks) = (Blocks(local), Blocks(pool));
+        let cluster = Cluster { engines, local_blocks, node_blocks, speed, ..Cluster::default() };
+        run(&cluster, &mut OpenLoop::new([request(0), request(10), request(20)].into_iter())).tally.hit_blocks
+    };
+    assert_eq!(hits(1, 100, 0), 8, "its own");
+    assert_eq!(hits(1, 0, 100), 8, "the pool's");
+    assert_eq!(hits(1, 100, 100), 8, "both");
+    assert_eq!(hits(3, 100, 100), 0, "three engines begin at once");
+    // The third waits for the first; the second was on the other engine.
+    assert_eq!(hits(2, 100, 0), 4);
+}
+
+#[test]
+fn a_request_misses_what_was_evicted_while_it_waited_for_its_engine() {
+    let request = |at: u64, first: u64, count: u64| {
+        let blocks = (first..first + count).map(BlockHash).collect();
+        Request { at: Millis(at), input_tokens: count as u32 * TOKENS, output_tokens: 1, blocks, origin: None }
+    };
+    let speed = Speed { prefill: Prefill { token: 1e-3, pair: 0.0 }, ..Speed::default() };
+    let (local_blocks, node_blocks) = (Blocks(0), Blocks(4));
+    let cluster = Cluster { engines: 2, engines_per_host: 2, local_blocks, node_blocks, speed, ..Cluster::default() };
+    // The third waits for the first, and pushes its prompt out of the pool. The fourth waits longer, for the second on the other
+    // engine: what it asks for was there when it came.
+    let trace = [request(0, 0, 4), request(0, 100, 16), request(10, 20, 4), request(2500, 0, 4)];
+    let report = run(&cluster, &mut OpenLoop::new(trace.into_iter()));
+    assert_eq!((report.tally.requests, report.tally.hit_blocks), (4, 0));
+}
+
 #[test]
 fn a_pool_turns_round_robin_misses_into_hits() {
     let with = simulate(&two_engines(), 20, 30);
@@ -125,7 +163,7 @@ fn a_pool_turns_round_robin_misses_into_hits() {
     // Engines' own caches hold little more than what all sessions share.
     assert!(without.tally.hit_rate() < 0.3, "{}", without.tally.hit_rate());
     assert!(with.first_token.at(0.5) * 3 < without.first_token.at(0.5));
-    assert!(with.requests_per_second() > without.requests_per_second());
+    assert!(with.throughput().requests > without.throughput().requests);
     assert!(with.computed_seconds * 5.0 < with.prefill_seconds);
 }
 
@@ -155,11 +193,11 @@ fn throughput_grows_with_engines_until_the_network_is_full() {
         simulate(&cluster, u64::from(engines) * 12, 30)
     };
     let (few, many) = (rate(4, 25e9), rate(16, 25e9));
-    let gain = many.requests_per_second() / few.requests_per_second();
+    let gain = many.throughput().requests / few.throughput().requests;
     assert!((3.6..4.4).contains(&gain), "{gain}");
     assert!(many.saturated().iter().all(|load| load.kind != Kind::NicIn), "{:?}", many.loads);
     let slow = rate(16, 25e8);
-    assert!(slow.requests_per_second() < 0.8 * many.requests_per_second());
+    assert!(slow.throughput().requests < 0.8 * many.throughput().requests);
     assert!(
         slow.saturated().first().is_some_and(|load| matches!(load.kind, Kind::NicIn | Kind::NicOut)),
         "{:?}",
@@ -180,7 +218,7 @@ fn disk_holds_what_memory_cannot() {
 #[test]
 fn a_cluster_without_requests_reports_nothing() {
     let report = run(&Cluster::default(), &mut OpenLoop::new(std::iter::empty()));
-    assert_eq!((report.tally.requests, report.seconds, report.requests_per_second()), (0, 0.0, 0.0));
+    assert_eq!((report.tally.requests, report.seconds, report.throughput().requests), (0, 0.0, 0.0));
 }
 
 /// Agents that give up after so many steps of the run.

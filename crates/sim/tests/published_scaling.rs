@@ -2,8 +2,9 @@
 //! 60. Hits stay above 95 %, and throughput grows with the engines; with a tenth of the network it does not, and the report says why.
 
 use tidepool_sim::Blocks;
-use tidepool_sim::cluster::{Cluster, Kind, Report, Speed, run};
-use tidepool_workload::Agents;
+use tidepool_sim::cluster::{Cluster, Kind, Report, Source, Speed, Throughput, run};
+use tidepool_trace::{Millis, Request, SessionId};
+use tidepool_workload::{Agents, Sessions};
 
 const ENGINES: [u32; 3] = [12, 36, 60];
 const NIC: f64 = 25e9;
@@ -13,27 +14,62 @@ fn cluster(engines: u32) -> Cluster {
     Cluster { engines, engines_per_host: 4, node_blocks: Blocks::UNLIMITED, ..Cluster::default() }
 }
 
+/// Sessions, and from when to when all of them were under way that are so at a time.
+struct Watched {
+    sessions: Sessions,
+    live: usize,
+    full: Option<(Millis, Millis)>,
+}
+
+impl Source for Watched {
+    fn due(&mut self) -> Option<Millis> {
+        self.sessions.due()
+    }
+
+    fn next(&mut self) -> Option<Request> {
+        let request = self.sessions.next()?;
+        if self.sessions.live() == self.live {
+            self.full.get_or_insert((request.at, request.at)).1 = request.at;
+        }
+        Some(request)
+    }
+
+    fn answered(&mut self, session: SessionId, at: Millis) {
+        self.sessions.answered(session, at);
+    }
+}
+
+/// Three generations of sessions. Throughput is of a time in which as many are under way as ever.
 fn simulate(cluster: &Cluster) -> Report {
     let live = cluster.engines * 75 / 12;
     let agents = Agents { sessions: Some(3 * u64::from(live)), ..Agents::scaling(live) };
-    let report = run(cluster, &mut agents.sessions().unwrap());
+    let mut source = Watched { sessions: agents.sessions().unwrap(), live: live as usize, full: None };
+    let report = run(cluster, &mut source);
+    let (from, until) = source.full.expect("they are all under way at some time");
+    let full = from.0 as f64 / 1000.0..=until.0 as f64 / 1000.0;
+    let (steady, whole) = (report.steady().expect("it is long enough"), report.whole_run());
     println!(
-        "{} engines, {live} sessions at once: {:.2} % hits, {:.3} requests a second, {:?}",
+        "{} engines, {live} sessions at once: {:.2} % hits, {:.3} requests a second from {:.0} to {:.0} s, {:.3} in all {:.0} s, all under way from {full:.0?} s, {:?}",
         cluster.engines,
         100.0 * report.tally.hit_rate(),
-        report.requests_per_second(),
+        steady.requests,
+        steady.from,
+        steady.until,
+        whole.requests,
+        whole.until,
         report
             .loads
             .iter()
             .map(|load| format!("{} {:.2} {:.2}", load.kind.name(), load.mean, load.most))
             .collect::<Vec<_>>(),
     );
+    assert!(full.contains(&steady.from) && full.contains(&steady.until), "{full:?} and not all of {steady:?}");
     report
 }
 
 /// Throughput of every number of engines, as a part of what the first has for each of them.
-fn shape(reports: &[(u32, Report)]) -> Vec<f64> {
-    let each = |(engines, report): &(u32, Report)| report.requests_per_second() / f64::from(*engines);
+fn shape(reports: &[(u32, Report)], rate: impl Fn(&Throughput) -> f64) -> Vec<f64> {
+    let each = |(engines, report): &(u32, Report)| rate(&report.throughput()) / f64::from(*engines);
     reports.iter().map(|of| each(of) / each(&reports[0])).collect()
 }
 
@@ -49,14 +85,16 @@ fn throughput_grows_with_the_engines_and_hits_stay_above_95_per_cent() {
         assert!(report.tally.hit_rate() > 0.95, "{engines} engines: {}", report.tally.hit_rate());
         assert!(report.saturated().is_empty(), "{engines} engines: {:?}", report.saturated());
     }
-    let shape = shape(&reports);
-    assert!(shape.iter().all(|part| (0.9..=1.1).contains(part)), "{shape:?}");
+    let rates: [fn(&Throughput) -> f64; 3] = [|of| of.requests, |of| of.input_tokens, |of| of.output_tokens];
+    for shape in rates.map(|rate| shape(&reports, rate)) {
+        assert!(shape.iter().all(|part| (0.9..=1.1).contains(part)), "{shape:?}");
+    }
 }
 
 #[test]
 fn a_tenth_of_the_network_bends_the_line_and_is_named() {
     let reports = with_nic(NIC / 10.0);
-    let shape = shape(&reports);
+    let shape = shape(&reports, |of| of.requests);
     assert!(shape[2] < 0.8, "{shape:?}");
     assert!(shape.windows(2).all(|pair| pair[1] < pair[0]), "{shape:?}");
     for (engines, report) in &reports {

@@ -4,16 +4,12 @@ use super::html::{rows, times};
 use super::traces::{Read, grouped, rounded};
 use crate::page::{Line, Page, Plot};
 use serde_json::{Map, Value, json};
-use tidepool_sim::cluster::{Load, Report};
+use tidepool_sim::cluster::{Load, Report, Throughput};
 use tidepool_sim::{OverTime, Quantiles};
 
 /// Of a part of all hits, the hit rate.
 fn rate(report: &Report, blocks: u64) -> f64 {
     if report.tally.blocks == 0 { 0.0 } else { blocks as f64 / report.tally.blocks as f64 }
-}
-
-fn per_second(report: &Report, amount: u64) -> f64 {
-    if report.seconds > 0.0 { amount as f64 / report.seconds } else { 0.0 }
 }
 
 fn saved(report: &Report) -> f64 {
@@ -30,6 +26,8 @@ pub(super) fn json(report: &Report, read: &Read) -> Value {
         let Load { count, mean, most, waited, .. } = *load;
         json!({ "count": count, "mean": mean, "most": most, "waited_seconds": waited })
     };
+    let Throughput { requests, within_limits, input_tokens, output_tokens, .. } = report.throughput();
+    let whole = report.whole_run();
     let loads: Map<String, Value> = report.loads.iter().map(|of| (of.kind.name().to_owned(), load(of))).collect();
     json!({
         "hit_rate": report.tally.hit_rate(),
@@ -44,11 +42,18 @@ pub(super) fn json(report: &Report, read: &Read) -> Value {
         "end_to_end_ms": millis(&report.end_to_end),
         "between_tokens_ms": millis(&report.between_tokens),
         "seconds": report.seconds,
-        "requests_per_second": report.requests_per_second(),
-        "input_tokens_per_second": per_second(report, report.tally.input_tokens),
-        "output_tokens_per_second": per_second(report, report.output_tokens),
+        "steady": report.steady().map(|part| json!({ "from_seconds": part.from, "until_seconds": part.until })),
+        "requests_per_second": requests,
+        "input_tokens_per_second": input_tokens,
+        "output_tokens_per_second": output_tokens,
         "within_limits": report.part_within_limits(),
-        "effective_requests_per_second": report.part_within_limits() * report.requests_per_second(),
+        "effective_requests_per_second": within_limits,
+        "whole_run": {
+            "requests_per_second": whole.requests,
+            "input_tokens_per_second": whole.input_tokens,
+            "output_tokens_per_second": whole.output_tokens,
+            "effective_requests_per_second": whole.within_limits,
+        },
         "gpu_seconds_saved": saved(report),
         "gpu_seconds_computed": report.computed_seconds,
         "saturated": report.saturated().iter().map(|of| {
@@ -98,20 +103,18 @@ fn summary(report: &Report) -> String {
     };
     let text = format!(
         "hit rate      {:.2} % ({:.2} % the engines' own, {:.2} % from disk)\nrequests      {} in {:.1} s\n\
-         throughput    {:.2} requests, {:.0} tokens in, {:.0} tokens out a second\nfirst token   {}\nend to end    {}\n\
-         in limits     {:.2} %, {:.2} requests a second\nGPU time      {:.0} s computed, {:.0} s saved\nloaded        {}\n",
+         {}first token   {}\nend to end    {}\nin limits     {:.2} %, {:.2} requests a second\n\
+         GPU time      {:.0} s computed, {:.0} s saved\nloaded        {}\n",
         100.0 * report.tally.hit_rate(),
         100.0 * rate(report, report.local_hit_blocks),
         100.0 * rate(report, report.disk_hit_blocks),
         grouped(report.tally.requests),
         report.seconds,
-        report.requests_per_second(),
-        per_second(report, report.tally.input_tokens),
-        per_second(report, report.output_tokens),
+        throughput(report),
         seconds(&report.first_token),
         seconds(&report.end_to_end),
         100.0 * report.part_within_limits(),
-        report.part_within_limits() * report.requests_per_second(),
+        report.throughput().within_limits,
         report.computed_seconds,
         saved(report),
         rounded(report.loaded_bytes),
@@ -120,6 +123,24 @@ fn summary(report: &Report) -> String {
         return text;
     }
     format!("{text}network       {}\nsaturated     {}\n", rounded(report.network_bytes), saturated(report))
+}
+
+/// What was done a second in the steady state, and in the whole run.
+fn throughput(report: &Report) -> String {
+    let rates = |of: Throughput| {
+        let Throughput { requests, input_tokens, output_tokens, .. } = of;
+        format!("{requests:.2} requests, {input_tokens:.0} tokens in, {output_tokens:.0} tokens out a second")
+    };
+    let whole = rates(report.whole_run());
+    let Some(steady) = report.steady() else {
+        return format!("throughput    {whole}, over the whole run, which is too short to have a steady state\n");
+    };
+    format!(
+        "throughput    {}, steady: the middle half of all answers, seconds {:.0} to {:.0}\nwhole run     {whole}\n",
+        rates(steady),
+        steady.from,
+        steady.until,
+    )
 }
 
 /// What held the cluster back, and how busy it was.

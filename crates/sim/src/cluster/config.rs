@@ -32,7 +32,7 @@ pub struct Cluster {
     pub block_tokens: u32,
     /// Bytes of a block.
     pub block_bytes: u64,
-    /// Requests that an engine decodes at a time; others wait.
+    /// Requests that an engine loads, computes or decodes at a time; others wait.
     pub batch: u32,
     /// How fast everything is.
     pub speed: Speed,

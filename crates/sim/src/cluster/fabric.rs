@@ -46,11 +46,14 @@ impl<'a> Fabric<'a> {
         blocks as f64 * self.cluster.block_bytes as f64
     }
 
-    /// When an engine has computed what takes so many seconds and could have begun at `ready`.
-    pub(super) fn compute(&mut self, now: Nanos, engine: u32, ready: Nanos, seconds: f64) -> Nanos {
-        let gpu = &mut self.engines[engine as usize].gpu;
-        gpu.note_wait(now.since(ready));
-        gpu.join(now, seconds)
+    /// A request has waited for an engine.
+    pub(super) fn note_wait(&mut self, engine: u32, span: Nanos) {
+        self.engines[engine as usize].gpu.note_wait(span);
+    }
+
+    /// When an engine has computed what takes so many seconds.
+    pub(super) fn compute(&mut self, now: Nanos, engine: u32, seconds: f64) -> Nanos {
+        self.engines[engine as usize].gpu.join(now, seconds)
     }
 
     /// When the catalogs have said where `keys` blocks are.

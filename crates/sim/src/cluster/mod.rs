@@ -1,7 +1,8 @@
 //! A cluster in virtual time: engines with caches of their own, and a pool on their hosts that they share.
 //!
-//! A request goes to an engine ([`Routing`]), which looks up how many of its blocks it has itself and how many more the pool has,
-//! loads the latter, computes the rest ([`Prefill`]) and decodes its answer. Engines compute prompts one after the other and decode
+//! A request goes to an engine ([`Routing`]), which gets to it when it has computed the prompts before it. It then looks up how many of
+//! the blocks it has itself and how many more the pool has, loads the latter, computes the rest ([`Prefill`]) and decodes its answer.
+//! Engines compute prompts one after the other and decode
 //! beside that. Blocks that were computed go into the pool, on the engine's own host, prompts' and answers' alike ([`Decoded`]).
 //! Everything that bytes or keys go through is a queue with a rate ([`Kind`]); a transfer waits in all queues on its way at once and is
 //! done when the last of them has served it.
@@ -18,6 +19,7 @@ mod route;
 mod run;
 mod source;
 mod store;
+mod throughput;
 
 pub use config::{Cluster, Routing, Speed};
 pub use decoded::{Decoded, Made};
@@ -26,6 +28,7 @@ pub use report::{Answer, Report};
 pub use route::Router;
 pub use run::run;
 pub use source::{ClosedLoop, OpenLoop};
+pub use throughput::Throughput;
 pub use tidepool_trace::Source;
 
 use crate::Prefill;

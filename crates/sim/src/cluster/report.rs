@@ -1,6 +1,6 @@
 //! What a cluster did.
 
-use super::{Cluster, Load};
+use super::{Cluster, Load, Throughput};
 use crate::{Blocks, OverTime, Quantiles, Tally};
 use std::time::Duration;
 use tidepool_trace::{Millis, Request};
@@ -9,7 +9,7 @@ use tidepool_trace::{Millis, Request};
 const SATURATED: f64 = 0.8;
 
 /// How one request fared. Times count from the start of the run.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Answer {
     /// Blocks that were hit, the engine's own included.
     pub hits: Blocks,
@@ -27,10 +27,17 @@ pub struct Answer {
     pub done: Duration,
 }
 
+impl Answer {
+    /// Of a request of which nothing else is known yet.
+    pub(super) fn arrived(arrived: Duration) -> Self {
+        Self { arrived, ..Self::default() }
+    }
+}
+
 /// What a cluster did with a trace. Times are in microseconds.
 #[derive(Debug, Clone, Default)]
 pub struct Report {
-    /// Requests, and blocks hit anywhere.
+    /// Requests, blocks hit anywhere, and who met both limits.
     pub tally: Tally,
     /// Of the hits, blocks that the engine had itself.
     pub local_hit_blocks: u64,
@@ -48,29 +55,34 @@ pub struct Report {
     pub end_to_end: Quantiles,
     /// Between two tokens.
     pub between_tokens: Quantiles,
-    /// Tokens of answers.
-    pub output_tokens: u64,
-    /// Requests that met both limits.
-    pub within_limits: u64,
     /// Seconds of GPU time that computing all prompts in full would have taken.
     pub prefill_seconds: f64,
     /// Seconds that were computed.
     pub computed_seconds: f64,
-    /// How busy everything was while the cluster was neither filling nor emptying.
+    /// How busy everything was in the time that [`Report::throughput`] is about.
     pub loads: Vec<Load>,
     /// Requests and hits, by when they were answered.
     pub over_time: OverTime,
     /// Seconds from the first arrival to the last answer.
     pub seconds: f64,
-    /// When the first request that was answered had arrived.
+    /// When the first request arrived.
     started: Option<Duration>,
 }
 
 impl Report {
+    /// Notes that a request arrived: the first one begins the run.
+    pub fn arrived(&mut self, at: Duration) {
+        self.started.get_or_insert(at);
+    }
+
+    /// Notes that the run is over.
+    pub fn ended(&mut self, at: Duration) {
+        self.seconds = at.saturating_sub(self.started.unwrap_or(at)).as_secs_f64();
+    }
+
     /// Notes how a request fared in `cluster`.
     pub fn note(&mut self, cluster: &Cluster, request: &Request, answer: &Answer) {
         let Answer { hits, local, prefill, arrived, first_token, token, done } = *answer;
-        self.tally.add(request, hits, cluster.block_tokens);
         self.local_hit_blocks += local.0;
         let loaded = (hits.0 - local.0).saturating_mul(cluster.block_bytes);
         self.loaded_bytes = self.loaded_bytes.saturating_add(loaded);
@@ -78,30 +90,40 @@ impl Report {
         self.computed_seconds += prefill;
         let first = first_token.saturating_sub(arrived);
         let met = first.as_secs_f64() <= cluster.first_token_limit && token <= cluster.token_limit;
-        self.within_limits += u64::from(met);
+        let done_with = Tally { within_limits: met.into(), ..Tally::of(request, hits, cluster.block_tokens) };
+        self.tally += done_with;
         self.first_token.add(micros(first));
         self.between_tokens.add(micros(Duration::from_secs_f64(token)));
         self.end_to_end.add(micros(done.saturating_sub(arrived)));
-        self.output_tokens += u64::from(request.output_tokens);
-        let since = done.saturating_sub(*self.started.get_or_insert(arrived));
+        let since = done.saturating_sub(self.started.unwrap_or(arrived));
         let since = Millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX));
-        self.over_time.add(since, request, hits, cluster.block_tokens);
+        self.over_time.add(since, done_with);
     }
 
-    /// Answers a second while the cluster was neither filling nor emptying.
+    /// What was done a second in the steady state: the middle half of all answers ([`OverTime::middle_half`]). None if the run is too
+    /// short to have one.
     #[must_use]
-    pub fn requests_per_second(&self) -> f64 {
-        let rate = |requests: u64, seconds: f64| if seconds > 0.0 { requests as f64 / seconds } else { 0.0 };
-        match self.over_time.steady() {
-            Some((from, until, sum)) => rate(sum.requests, until - from),
-            None => rate(self.tally.requests, self.seconds),
-        }
+    pub fn steady(&self) -> Option<Throughput> {
+        self.over_time.middle_half().map(|(from, until, sum)| Throughput::of(&sum, from, until))
+    }
+
+    /// What was done a second from the first arrival to the last answer, while the cluster filled and emptied too.
+    #[must_use]
+    pub fn whole_run(&self) -> Throughput {
+        Throughput::of(&self.tally, 0.0, self.seconds)
+    }
+
+    /// What was done a second: in the steady state, or in the whole run if that is too short to have one.
+    #[must_use]
+    pub fn throughput(&self) -> Throughput {
+        self.steady().unwrap_or_else(|| self.whole_run())
     }
 
     /// Of all requests, those that met both limits; one if there are none.
     #[must_use]
     pub fn part_within_limits(&self) -> f64 {
-        if self.tally.requests == 0 { 1.0 } else { self.within_limits as f64 / self.tally.requests as f64 }
+        let Tally { requests, within_limits, .. } = self.tally;
+        if requests == 0 { 1.0 } else { within_limits as f64 / requests as f64 }
     }
 
     /// What held the cluster back: the kinds of queues of which one was busy most of the time, the kind with the longest waits

@@ -1,6 +1,6 @@
 //! The run itself: events in the order of their times.
 
-use super::engine::Engine;
+use super::engine::{Engine, Next};
 use super::fabric::Fabric;
 use super::route::Router;
 use super::store::{Place, Store, Tier};
@@ -8,7 +8,6 @@ use super::{Answer, Cluster, Decoded, Made, Nanos, Report, Source};
 use crate::Blocks;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::time::Duration;
 use tidepool_trace::{BlockHash, Millis, Request};
 
 /// Runs requests through a cluster until all are answered, or their source gives up.
@@ -33,8 +32,8 @@ pub fn run(cluster: &Cluster, source: &mut impl Source) -> Report {
 /// What happens to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
-    /// Its hits are on the GPU.
-    Loaded,
+    /// It is looked up, and its hits are on the GPU.
+    Ready,
     /// Its prompt is computed: the first token is out.
     Computed,
     /// Its answer is out.
@@ -44,12 +43,21 @@ enum Event {
 /// A request on its way.
 struct Job {
     request: Request,
+    /// Its place in the order of arrivals.
+    nth: u64,
     engine: u32,
     made: Option<Made>,
-    /// When its hits were on the GPU.
-    loaded: Nanos,
+    /// Since when it waits for its engine: to be looked up, then to be computed.
+    ready: Nanos,
     /// As far as it is known.
     answer: Answer,
+}
+
+impl Job {
+    /// Whether blocks of it come from the pool.
+    fn is_loaded(&self) -> bool {
+        self.answer.hits > self.answer.local
+    }
 }
 
 struct Run<'a> {
@@ -57,7 +65,7 @@ struct Run<'a> {
     now: Nanos,
     started: Option<Nanos>,
     events: BinaryHeap<Reverse<(Nanos, u64, Event, u32)>>,
-    /// Orders events of the same time.
+    /// Orders arrivals, and events of the same time.
     count: u64,
     jobs: Vec<Option<Job>>,
     free_jobs: Vec<u32>,
@@ -101,28 +109,53 @@ impl<'a> Run<'a> {
         self.events.push(Reverse((at, self.count, event, job)));
     }
 
-    /// A request comes: it is sent to an engine, looked up, and what the pool has of it begins to be loaded.
+    /// A request comes, and is sent to an engine.
     fn arrive(&mut self, request: Request) {
+        self.report.arrived(self.now.duration());
         self.started.get_or_insert(self.now);
         self.fabric.remember(self.now);
         let engine = self.router.choose(&request);
-        let made = self.decoded.before(&request);
-        let local = self.engines[engine as usize].local.run(&request.blocks);
-        let own = made.as_ref().filter(|made| made.engine == engine);
-        let local = own.map_or(local, |made| made.reached_from(local));
-        let made = made.filter(|_| self.cluster.node_blocks.0 > 0);
-        let made = made.map(|made| self.store.taken(&request, &made, self.fabric.host_of(made.engine)));
-        let (hits, loaded) = self.load(&request, engine, local, made.as_ref());
-        let prefill = self.cluster.prefill_seconds(&request, hits);
-        let (arrived, first_token, token) = (self.now.duration(), Duration::ZERO, 0.0);
-        let answer = Answer { hits, local, prefill, arrived, first_token, token, done: Duration::ZERO };
-        let job = Job { request, engine, made, loaded, answer };
+        self.count += 1;
+        let (nth, ready, answer) = (self.count, self.now, Answer::arrived(self.now.duration()));
+        let job = Job { request, nth, engine, made: None, ready, answer };
         let number = self.free_jobs.pop().unwrap_or_else(|| {
             self.jobs.push(None);
             (self.jobs.len() - 1) as u32
         });
         self.jobs[number as usize] = Some(job);
-        self.after(loaded, Event::Loaded, number);
+        self.engines[engine as usize].arrive(number);
+        self.serve(engine as usize);
+    }
+
+    /// Has an engine do what it can.
+    fn serve(&mut self, engine: usize) {
+        while let Some(next) = self.engines[engine].next(self.cluster.batch) {
+            match next {
+                Next::LookUp(number) => self.look_up(number),
+                Next::Compute(number) => self.compute(number),
+            }
+        }
+    }
+
+    /// An engine gets to a request: it is looked up, and what the pool has of it begins to be loaded.
+    fn look_up(&mut self, number: u32) {
+        let Some(mut job) = self.jobs[number as usize].take() else { return };
+        self.fabric.note_wait(job.engine, self.now.since(job.ready));
+        let made = self.decoded.before(&job.request);
+        let local = self.engines[job.engine as usize].local.run(&job.request.blocks);
+        let own = made.as_ref().filter(|made| made.engine == job.engine);
+        let local = own.map_or(local, |made| made.reached_from(local));
+        let made = made.filter(|_| self.cluster.node_blocks.0 > 0);
+        job.made = made.map(|made| self.store.taken(&job.request, &made, self.fabric.host_of(made.engine)));
+        let (hits, ready) = self.load(&job.request, job.engine, local, job.made.as_ref());
+        job.ready = ready;
+        let prefill = self.cluster.prefill_seconds(&job.request, hits);
+        job.answer = Answer { hits, local, prefill, ..job.answer };
+        if !job.is_loaded() {
+            self.engines[job.engine as usize].hold();
+        }
+        self.jobs[number as usize] = Some(job);
+        self.after(ready, Event::Ready, number);
     }
 
     /// What went from memory to disk is written.
@@ -180,18 +213,20 @@ impl<'a> Run<'a> {
         let Some(job) = self.jobs[number as usize].as_ref() else { return };
         let engine = job.engine as usize;
         match event {
-            Event::Loaded => self.engines[engine].waiting.push_back(number),
+            Event::Ready if job.is_loaded() => self.engines[engine].loaded(job.nth, number),
+            Event::Ready => self.compute(number),
             Event::Computed => self.computed(number),
             Event::Answered => self.answered(number, source),
         }
-        self.compute(engine);
+        self.serve(engine);
     }
 
-    /// Has an engine compute its next prompt, if it can.
-    fn compute(&mut self, engine: usize) {
-        let Some(number) = self.engines[engine].start(self.cluster.batch) else { return };
+    /// Has an engine compute a prompt.
+    fn compute(&mut self, number: u32) {
         let Some(job) = self.jobs[number as usize].as_ref() else { return };
-        let done = self.fabric.compute(self.now, job.engine, job.loaded, job.answer.prefill);
+        self.engines[job.engine as usize].compute();
+        self.fabric.note_wait(job.engine, self.now.since(job.ready));
+        let done = self.fabric.compute(self.now, job.engine, job.answer.prefill);
         self.after(done, Event::Computed, number);
     }
 
@@ -200,7 +235,7 @@ impl<'a> Run<'a> {
         let (now, speed) = (self.now, self.cluster.speed);
         let Some(job) = self.jobs[number as usize].as_mut() else { return };
         let engine = &mut self.engines[job.engine as usize];
-        engine.computing = false;
+        engine.computed();
         engine.local.take_in(&job.request, now.duration());
         if self.cluster.node_blocks.0 > 0 {
             let host = |engine: u32| self.fabric.host_of(engine);
@@ -218,7 +253,7 @@ impl<'a> Run<'a> {
     fn answered(&mut self, number: u32, source: &mut impl Source) {
         let Some(job) = self.jobs[number as usize].take() else { return };
         self.free_jobs.push(number);
-        self.engines[job.engine as usize].running -= 1;
+        self.engines[job.engine as usize].answered();
         let filled = self.decoded.answered(&job.request, job.engine, self.cluster.block_tokens);
         if self.cluster.node_blocks.0 > 0 {
             self.fabric.save(self.now, job.engine, filled);
@@ -232,13 +267,12 @@ impl<'a> Run<'a> {
 
     fn finish(mut self) -> Report {
         let started = self.started.unwrap_or_default();
-        self.report.seconds = self.now.since(started).0 as f64 / 1e9;
+        self.report.ended(self.now.duration());
         self.report.evicted_blocks = self.store.evicted;
         self.report.network_bytes = self.fabric.network_bytes;
         let second = |second: f64| started.after(Nanos::of_seconds(second));
-        let steady = self.report.over_time.steady();
-        let (from, until) = steady.map_or((started, self.now), |(from, until, _)| (second(from), second(until)));
-        self.report.loads = self.fabric.loads(self.now, from, until);
+        let part = self.report.throughput();
+        self.report.loads = self.fabric.loads(self.now, second(part.from), second(part.until));
         self.report
     }
 }

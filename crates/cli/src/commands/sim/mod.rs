@@ -8,7 +8,7 @@ use super::engines::EnginesArgs;
 use super::html::{HtmlArgs, rows};
 use super::input::InputArgs;
 use super::reports;
-use super::traces::{Read, SizeArgs, grouped, positive, rounded};
+use super::traces::{Read, SizeArgs, counted, grouped, positive, rounded};
 use crate::daemon::stop_flag;
 use crate::output;
 use crate::page::Page;
@@ -105,9 +105,9 @@ pub(super) fn run(args: &SimArgs) -> Outcome {
     let mut pool = Pool::new(capacity, order).admitting(args.admission.build(capacity.0));
     let (mut tally, mut over_time) = (Tally::default(), OverTime::default());
     let read = input.each(|request| {
-        let hits = pool.serve(request);
-        tally.add(request, hits, block_tokens);
-        over_time.add(request.at, request, hits, block_tokens);
+        let served = Tally::of(request, pool.serve(request), block_tokens);
+        tally += served;
+        over_time.add(request.at, served);
     })?;
     let text = text(args, &read, capacity, &tally, pool.evicted());
     match args.json {
@@ -171,15 +171,15 @@ fn text(args: &SimArgs, read: &Read, Blocks(capacity): Blocks, tally: &Tally, ev
     let bytes = capacity.saturating_mul(args.size.block_bytes(read.block_tokens));
     let size = match Blocks(capacity) {
         Blocks::UNLIMITED => "no limit".to_owned(),
-        _ => format!("{} blocks ({})", grouped(capacity), rounded(bytes)),
+        _ => format!("{} ({})", counted(capacity, "block", "blocks"), rounded(bytes)),
     };
     let admission = if args.admission == Rule::All { String::new() } else { format!(", {}", args.admission) };
     format!(
-        "hit rate   {:.2} %\nhits       {} of {} blocks\ncache      {size}, {}{admission}\nevicted    {} blocks\n",
+        "hit rate   {:.2} %\nhits       {} of {}\ncache      {size}, {}{admission}\nevicted    {}\n",
         100.0 * tally.hit_rate(),
         grouped(tally.hit_blocks),
-        grouped(tally.blocks),
+        counted(tally.blocks, "block", "blocks"),
         args.policy,
-        grouped(evicted.0),
+        counted(evicted.0, "block", "blocks"),
     )
 }

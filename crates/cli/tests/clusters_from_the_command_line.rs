@@ -1,0 +1,53 @@
+//! `tidepool sim --engines N` as a user meets it.
+
+mod common;
+
+use common::{code, json, stderr, stdout, tidepool};
+use serde_json::Value;
+
+/// Requests of one length, a second apart, whose last one comes when all others have long been answered.
+fn trace_with_a_tail(dir: &tempfile::TempDir) -> String {
+    let line = |n: u64| {
+        let at = if n == 199 { 1_000_000 } else { n * 1000 };
+        format!("{{\"timestamp\": {at}, \"input_length\": 1000, \"output_length\": 50, \"hash_ids\": [1, {n}]}}\n")
+    };
+    let path = dir.path().join("tail.jsonl");
+    std::fs::write(&path, (0..200).map(line).collect::<String>()).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+fn sim(flags: &[&str]) -> Value {
+    let output = tidepool(&[&["sim", "--json"], flags].concat());
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    json(&output)
+}
+
+fn number(report: &Value, path: &str) -> f64 {
+    report.pointer(path).and_then(Value::as_f64).unwrap_or_else(|| panic!("{path} in {report}"))
+}
+
+/// Requests were counted over the middle of a run and tokens over all of it, in one line.
+#[test]
+fn throughput_of_requests_and_tokens_is_of_one_time_which_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = trace_with_a_tail(&dir);
+    let report = sim(&[&trace, "--engines", "2"]);
+    for whole in ["", "/whole_run"] {
+        let rate = |name: &str| number(&report, &format!("{whole}/{name}_per_second"));
+        let (requests, expected) = (rate("requests"), if whole.is_empty() { 1.0 } else { 0.2 });
+        assert!((requests - expected).abs() < 0.02, "{requests} and not {expected}: {report}");
+        assert!((rate("input_tokens") / requests - 1000.0).abs() < 1e-6, "{report}");
+        assert!((rate("output_tokens") / requests - 50.0).abs() < 1e-6, "{report}");
+        assert_eq!(rate("effective_requests"), requests, "all are within limits");
+    }
+    let steady = ["from", "until"].map(|end| number(&report, &format!("/steady/{end}_seconds")));
+    assert!((49.0..=52.0).contains(&steady[0]) && (149.0..=152.0).contains(&steady[1]), "{steady:?}");
+    let shown = stdout(&tidepool(&["sim", &trace, "--engines", "2"]));
+    assert!(shown.contains("steady: the middle half of all answers, seconds 50 to 150"), "{shown}");
+    assert!(shown.contains("\nwhole run     0.20 requests"), "{shown}");
+    // A run of ten seconds has no middle.
+    let short = [trace.as_str(), "--engines", "2", "--requests", "10"];
+    assert_eq!(sim(&short)["steady"], Value::Null);
+    let shown = stdout(&tidepool(&[&["sim"], &short[..]].concat()));
+    assert!(shown.contains("over the whole run, which is too short") && !shown.contains("steady:"), "{shown}");
+}

@@ -1,0 +1,81 @@
+//! Whose turn it is on an engine: it looks up or computes one request at a time, whoever came first.
+
+use parking_lot::{Condvar, Mutex};
+use std::collections::BTreeSet;
+
+/// Requests that wait for an engine.
+#[derive(Debug, Default)]
+pub(crate) struct Turns {
+    // Short sections.
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    came: u64,
+    waiting: BTreeSet<Place>,
+    is_taken: bool,
+}
+
+/// A place in the order of arrivals. It stays the same while a request is loaded: then it comes before all that came later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place(u64);
+
+/// A turn, which ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Turn<'a>(&'a Turns);
+
+impl Turns {
+    /// A request comes.
+    pub(crate) fn come(&self) -> Place {
+        let mut state = self.state.lock();
+        state.came += 1;
+        Place(state.came)
+    }
+
+    /// Waits for the turn of a request that came.
+    pub(crate) fn wait(&self, place: Place) -> Turn<'_> {
+        let mut state = self.state.lock();
+        state.waiting.insert(place);
+        self.changed.wait_while(&mut state, |state| state.is_taken || state.waiting.first() != Some(&place));
+        state.waiting.remove(&place);
+        state.is_taken = true;
+        Turn(self)
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().is_taken = false;
+        self.0.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn who_came_first_is_first_also_after_a_break() {
+        let (turns, order) = (Turns::default(), Mutex::new(Vec::new()));
+        let places = [(); 3].map(|()| turns.come());
+        let first = turns.wait(places[0]);
+        std::thread::scope(|scope| {
+            for place in [places[2], places[1], places[0]] {
+                let (turns, order) = (&turns, &order);
+                scope.spawn(move || {
+                    let _turn = turns.wait(place);
+                    order.lock().push(place);
+                });
+            }
+            // The first has had its turn, and wants another one: all three wait now.
+            while turns.state.lock().waiting.len() < 3 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            drop(first);
+        });
+        assert_eq!(*order.lock(), places);
+    }
+}
