@@ -44,20 +44,18 @@ pub(super) unsafe fn copy_chunks(
     first_chunk: u64,
     out: &mut [u32],
 ) {
-    each_chunk(len, checksum, first_chunk, out, |mut in_chunk, running| {
-        while in_chunk > 0 {
-            let step = in_chunk.min(STEP);
-            for_each_pair(to, from, step, |to, from, len| {
-                // SAFETY: the caller promised a stable, readable source and an unshared destination apart from it.
-                unsafe {
-                    let done = fused::copy(to, from, len, running);
-                    let (to, from, len) = (to.add(done), from.add(done), len - done);
-                    running.update(std::slice::from_raw_parts(from, len));
-                    stream::copy(to, from, len);
+    each_chunk(len, checksum, first_chunk, out, |in_chunk, running| {
+        for_each_pair(to, from, in_chunk, |to, from, len| {
+            // SAFETY: the caller promised a stable, readable source and an unshared destination apart from it.
+            unsafe {
+                let done = fused::copy(to, from, len, running);
+                for at in (done..len).step_by(STEP) {
+                    let step = STEP.min(len - at);
+                    running.update(std::slice::from_raw_parts(from.add(at), step));
+                    stream::copy(to.add(at), from.add(at), step);
                 }
-            });
-            in_chunk -= step;
-        }
+            }
+        });
     });
 }
 

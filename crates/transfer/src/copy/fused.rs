@@ -4,6 +4,9 @@
 //! both go on at the same time. CRC-32C is linear, so the bytes so far may be replaced by any 256 bytes that leave the same
 //! remainder: four registers hold such bytes, and each step moves them on by 256 bytes (a multiplication by
 //! x^2048 modulo the polynomial, done in two halves) and adds the next 256. At the end they are summed like any bytes.
+//!
+//! Four stretches that follow each other are copied side by side, which keeps more of the memory busy. Each has its own
+//! registers; those of the first, moved on by the length of the second, are added to those of the second, and so on.
 
 use tidepool_wire::checksum::Running;
 
@@ -11,6 +14,10 @@ use tidepool_wire::checksum::Running;
 const STEP: usize = 256;
 /// Below this many bytes the ends cost more than the loop saves.
 const SHORT: usize = 1024;
+/// Stretches that are copied side by side.
+const STREAMS: usize = 4;
+/// Their lengths, longest first: a quarter of a chunk, and half of that.
+const STRETCHES: [usize; 2] = [32 << 10, 16 << 10];
 
 /// Copies as many of the first bytes as this processor can copy and sum in one loop, adds them to `running` and returns how
 /// many they were; zero when it cannot, the bytes are few or the destination is not aligned to lines. Not fenced.
@@ -22,10 +29,15 @@ pub(super) unsafe fn copy(to: *mut u8, from: *const u8, len: usize, running: &mu
     #[cfg(target_arch = "x86_64")]
     if len >= SHORT && to.cast::<[u8; 64]>().addr().is_multiple_of(64) && x86::is_there() {
         let whole = len / STEP * STEP;
-        // SAFETY: the instructions are there, the destination is aligned, `whole` is a multiple of the step and at least
-        // one; the rest is the caller's promise.
-        let folded = unsafe { x86::copy(to, from, whole, running.register()) };
-        running.restart_from(&folded);
+        let mut done = 0;
+        while done < whole {
+            let left = whole - done;
+            // SAFETY: the instructions are there, the destination is aligned, since all before has whole steps, and so has
+            // what is left; the rest is the caller's promise.
+            let (copied, folded) = unsafe { x86::copy(to.add(done), from.add(done), left, running.register()) };
+            running.restart_from(&folded);
+            done += copied;
+        }
         return whole;
     }
     let _ = (to, from, len, running);
@@ -34,7 +46,7 @@ pub(super) unsafe fn copy(to: *mut u8, from: *const u8, len: usize, running: &mu
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::STEP;
+    use super::{STEP, STREAMS, STRETCHES};
     use std::arch::x86_64::{
         __m512i, _MM_HINT_T0, _mm_cvtsi32_si128, _mm_prefetch, _mm512_clmulepi64_epi128, _mm512_loadu_si512,
         _mm512_set_epi64, _mm512_storeu_si512, _mm512_stream_si512, _mm512_ternarylogic_epi64, _mm512_xor_si512,
@@ -47,59 +59,130 @@ mod x86 {
     const XOR3: i32 = 0x96;
     /// CRC-32C's polynomial without its highest term, lowest term first.
     const POLYNOMIAL: u32 = 0x82f6_3b78;
-    /// What the earlier and the later half of 16 bytes are multiplied with to move them on by a step.
-    const EARLIER: u64 = x_to_the(8 * STEP as u32 + 32);
-    const LATER: u64 = x_to_the(8 * STEP as u32 - 32);
+
+    /// What the earlier and the later half of 16 bytes are multiplied with to move them on by `bytes`.
+    const fn factors(bytes: usize) -> [i64; 2] {
+        [x_to_the(8 * bytes as u32 + 32) as i64, x_to_the(8 * bytes as u32 - 32) as i64]
+    }
 
     /// x to the power of `exponent`, modulo the polynomial, lowest term first and one bit to the left, which is where a
     /// product of two such numbers expects it.
     const fn x_to_the(exponent: u32) -> u64 {
-        let (mut power, mut done) = (1 << 31, 0);
-        while done < exponent {
-            power = power >> 1 ^ if power & 1 == 1 { POLYNOMIAL } else { 0 };
-            done += 1;
+        // The powers of x with the exponents 1, 2, 4 and so on, and the product of those that make up the exponent.
+        let (mut square, mut power, mut left) = (1 << 30, 1 << 31, exponent);
+        while left > 0 {
+            if left & 1 == 1 {
+                power = times(power, square);
+            }
+            square = times(square, square);
+            left >>= 1;
         }
         (power as u64) << 1
+    }
+
+    /// A product modulo the polynomial.
+    const fn times(mut one: u32, other: u32) -> u32 {
+        let (mut product, mut term) = (0, 1u32 << 31);
+        while term > 0 {
+            if other & term != 0 {
+                product ^= one;
+            }
+            one = one >> 1 ^ if one & 1 == 1 { POLYNOMIAL } else { 0 };
+            term >>= 1;
+        }
+        product
     }
 
     pub(super) fn is_there() -> bool {
         is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("vpclmulqdq")
     }
 
-    /// Copies `len` bytes; returns bytes that, summed from zero, leave what all of them leave, summed from `register`.
+    /// Copies some of the first of `len` bytes; returns how many, and bytes that, summed from zero, leave what these leave,
+    /// summed from `register`.
     ///
     /// # Safety
     /// AVX-512F and VPCLMULQDQ exist, `to` is aligned to 64 bytes, `len` is a multiple of [`STEP`] and not zero; otherwise
     /// as for [`super::copy`].
     #[target_feature(enable = "avx512f,vpclmulqdq")]
-    pub(super) unsafe fn copy(to: *mut u8, from: *const u8, len: usize, register: u32) -> [u8; STEP] {
-        // SAFETY: the first step lies in both regions.
-        let mut folded = unsafe { step(to, from) };
+    pub(super) unsafe fn copy(to: *mut u8, from: *const u8, len: usize, register: u32) -> (usize, [u8; STEP]) {
         let register = _mm512_zextsi128_si512(_mm_cvtsi32_si128(register as i32));
-        folded[0] = _mm512_xor_si512(folded[0], register);
-        let [earlier, later] = [EARLIER as i64, LATER as i64];
-        let factors = _mm512_set_epi64(later, earlier, later, earlier, later, earlier, later, earlier);
-        for at in (STEP..len).step_by(STEP) {
-            // SAFETY: `at + STEP <= len`, so the step lies in both regions; prefetching past the end never faults, and
-            // wrapping_add makes no claim about the address.
-            let lines = unsafe {
-                for line in 0..4 {
-                    _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(at + AHEAD + line * 64).cast());
-                }
-                step(to.add(at), from.add(at))
-            };
-            for (folded, line) in folded.iter_mut().zip(lines) {
-                let earlier = _mm512_clmulepi64_epi128::<0x00>(*folded, factors);
-                let later = _mm512_clmulepi64_epi128::<0x11>(*folded, factors);
-                *folded = _mm512_ternarylogic_epi64::<XOR3>(earlier, later, line);
+        const { assert!(STRETCHES[0].is_multiple_of(STEP) && STRETCHES[1].is_multiple_of(STEP)) };
+        // SAFETY: as many bytes as are copied lie in both regions, in whole steps.
+        let (copied, folded) = unsafe {
+            if len >= STREAMS * STRETCHES[0] {
+                (STREAMS * STRETCHES[0], side_by_side::<{ STRETCHES[0] }>(to, from, register))
+            } else if len >= STREAMS * STRETCHES[1] {
+                (STREAMS * STRETCHES[1], side_by_side::<{ STRETCHES[1] }>(to, from, register))
+            } else {
+                (len, alone(to, from, len, register))
             }
-        }
+        };
         let mut bytes = [0; STEP];
         for (line, folded) in bytes.chunks_exact_mut(64).zip(folded) {
             // SAFETY: the chunk has the 64 bytes that are stored.
             unsafe { _mm512_storeu_si512(line.as_mut_ptr().cast(), folded) };
         }
-        bytes
+        (copied, bytes)
+    }
+
+    /// # Safety
+    /// As for [`copy`].
+    #[target_feature(enable = "avx512f,vpclmulqdq")]
+    unsafe fn alone(to: *mut u8, from: *const u8, len: usize, register: __m512i) -> [__m512i; 4] {
+        let on = spread(const { factors(STEP) });
+        // SAFETY: every step lies in both regions.
+        unsafe {
+            let mut folded = step(to, from);
+            folded[0] = _mm512_xor_si512(folded[0], register);
+            for at in (STEP..len).step_by(STEP) {
+                folded = move_on(folded, on, step(to.add(at), from.add(at)));
+            }
+            folded
+        }
+    }
+
+    /// As many stretches of `LEN` bytes as there are streams.
+    ///
+    /// # Safety
+    /// As for [`copy`].
+    #[target_feature(enable = "avx512f,vpclmulqdq")]
+    unsafe fn side_by_side<const LEN: usize>(to: *mut u8, from: *const u8, register: __m512i) -> [__m512i; 4] {
+        let on = spread(const { factors(STEP) });
+        // SAFETY: every step lies in both regions.
+        unsafe {
+            let mut streams: [_; STREAMS] =
+                [0, 1, 2, 3].map(|stream| step(to.add(stream * LEN), from.add(stream * LEN)));
+            streams[0][0] = _mm512_xor_si512(streams[0][0], register);
+            for at in (STEP..LEN).step_by(STEP) {
+                for (stream, folded) in streams.iter_mut().enumerate() {
+                    let at = stream * LEN + at;
+                    *folded = move_on(*folded, on, step(to.add(at), from.add(at)));
+                }
+            }
+            let [mut all, others @ ..] = streams;
+            for next in others {
+                all = move_on(all, spread(const { factors(LEN) }), next);
+            }
+            all
+        }
+    }
+
+    /// The factors, as every 16 bytes of a register want them.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn spread([earlier, later]: [i64; 2]) -> __m512i {
+        _mm512_set_epi64(later, earlier, later, earlier, later, earlier, later, earlier)
+    }
+
+    /// Moves folded bytes on, as far as `factors` say, and adds the bytes that are there.
+    #[inline]
+    #[target_feature(enable = "avx512f,vpclmulqdq")]
+    fn move_on(folded: [__m512i; 4], factors: __m512i, there: [__m512i; 4]) -> [__m512i; 4] {
+        std::array::from_fn(|line| {
+            let earlier = _mm512_clmulepi64_epi128::<0x00>(folded[line], factors);
+            let later = _mm512_clmulepi64_epi128::<0x11>(folded[line], factors);
+            _mm512_ternarylogic_epi64::<XOR3>(earlier, later, there[line])
+        })
     }
 
     /// Copies one step past the cache and returns it.
@@ -109,9 +192,12 @@ mod x86 {
     #[inline]
     #[target_feature(enable = "avx512f")]
     unsafe fn step(to: *mut u8, from: *const u8) -> [__m512i; 4] {
-        let (from, to) = (from.cast::<__m512i>(), to.cast::<__m512i>());
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's promise; prefetching past the end never faults, and wrapping_add makes no claim about the address.
         unsafe {
+            for line in 0..4 {
+                _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(AHEAD + line * 64).cast());
+            }
+            let (from, to) = (from.cast::<__m512i>(), to.cast::<__m512i>());
             let lines = [0, 1, 2, 3].map(|line| _mm512_loadu_si512(from.add(line)));
             for (line, bytes) in lines.into_iter().enumerate() {
                 _mm512_stream_si512(to.add(line), bytes);

@@ -20,6 +20,10 @@ mod x86 {
     /// Below this many bytes there are too few whole lines to gain anything.
     const SHORT: usize = 512;
 
+    /// From this many bytes on the quarters are copied side by side: several streams, in pages far from each other, keep more
+    /// of the memory busy than one.
+    const SIDE_BY_SIDE: usize = 64 << 10;
+
     /// Copies `len` bytes with non-temporal stores. Not ordered before later stores until [`fence`].
     ///
     /// # Safety
@@ -68,20 +72,35 @@ mod x86 {
     /// AVX-512F exists; `dst` is aligned to 64 bytes and `len` is a multiple of 256; otherwise as for [`copy`].
     #[target_feature(enable = "avx512f")]
     unsafe fn avx512(dst: *mut u8, src: *const u8, len: usize) {
-        for at in (0..len).step_by(256) {
-            // SAFETY: `at + 256 <= len`, so all four lines lie in both regions; prefetching past the end never faults, and
-            // wrapping_add makes no claim about the address.
-            unsafe {
-                let (from, to) = (src.add(at).cast::<__m512i>(), dst.add(at).cast::<__m512i>());
-                if at + AHEAD < len {
-                    for line in 0..4 {
-                        _mm_prefetch::<_MM_HINT_T0>(src.wrapping_add(at + AHEAD + line * 64).cast());
-                    }
+        let quarter = if len < SIDE_BY_SIDE { 0 } else { len / 4 & !255 };
+        // SAFETY: every offset is at least 256 bytes before the end of both regions.
+        unsafe {
+            for at in (0..quarter).step_by(256) {
+                for start in [0, quarter, 2 * quarter, 3 * quarter] {
+                    avx512_lines(dst.add(start + at), src.add(start + at));
                 }
-                let lines = [0, 1, 2, 3].map(|line| _mm512_loadu_si512(from.add(line)));
-                for (line, bytes) in lines.into_iter().enumerate() {
-                    _mm512_stream_si512(to.add(line), bytes);
-                }
+            }
+            for at in (4 * quarter..len).step_by(256) {
+                avx512_lines(dst.add(at), src.add(at));
+            }
+        }
+    }
+
+    /// # Safety
+    /// AVX-512F exists; `dst` is aligned to 64 bytes; both regions have 256 bytes; otherwise as for [`copy`].
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    unsafe fn avx512_lines(dst: *mut u8, src: *const u8) {
+        let (from, to) = (src.cast::<__m512i>(), dst.cast::<__m512i>());
+        // SAFETY: all four lines lie in both regions; prefetching past the end never faults, and wrapping_add makes no claim
+        // about the address.
+        unsafe {
+            for line in 0..4 {
+                _mm_prefetch::<_MM_HINT_T0>(src.wrapping_add(AHEAD + line * 64).cast());
+            }
+            let lines = [0, 1, 2, 3].map(|line| _mm512_loadu_si512(from.add(line)));
+            for (line, bytes) in lines.into_iter().enumerate() {
+                _mm512_stream_si512(to.add(line), bytes);
             }
         }
     }

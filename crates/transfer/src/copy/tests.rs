@@ -133,7 +133,9 @@ fn a_copy_that_sums_in_one_loop_makes_the_checksum_of_its_bytes() {
     let mut target = vec![0u8; source.len() + 128];
     let line = target.as_ptr().align_offset(64);
     for skew in [0, 1, 64] {
-        for len in [1, 255, 1023, 1024, 1025, 1280, 4096, 4097, 65_536, 70_001, CHUNK, CHUNK + 4999] {
+        for len in
+            [1, 255, 1023, 1024, 1025, 1280, 4096, 4097, 65_535, 65_536, 65_792, 98_305, CHUNK - 1, CHUNK, CHUNK + 4999]
+        {
             let bytes = &source[..len];
             let (from, to) = ([Region::of(bytes)], [Region::of_mut(&mut target[line + skew..][..len])]);
             let mut sums = vec![0; chunk_count(len as u64) as usize];
