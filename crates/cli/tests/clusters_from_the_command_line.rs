@@ -78,3 +78,23 @@ fn what_requests_waited_for_is_named_where_nothing_is_saturated() {
     let alone = sim(&[path.to_str().unwrap(), "--engines", "4", "--requests", "1"]);
     assert_eq!(alone["most_waited"], Value::Null);
 }
+
+/// Milliseconds from 2^44 on, of up to 2^53 that a trace may have, were the same to a cluster: every time in its report was zero.
+#[test]
+fn requests_at_the_latest_times_that_a_trace_may_have_fare_as_any_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let report = |start: u64| {
+        let line = |n: u64| {
+            let at = start + n * 1000;
+            format!("{{\"timestamp\": {at}, \"input_length\": 1000, \"output_length\": 50, \"hash_ids\": [1, {n}]}}\n")
+        };
+        let path = dir.path().join("late.jsonl");
+        std::fs::write(&path, (0..100).map(line).collect::<String>()).unwrap();
+        sim(&[path.to_str().unwrap(), "--engines", "2"])
+    };
+    let (early, late) = (report(0), report((1 << 53) - 100_000));
+    assert!(number(&late, "/seconds") > 99.0, "{late}");
+    for what in ["hit_rate", "first_token_ms", "end_to_end_ms", "requests_per_second", "loads"] {
+        assert_eq!(early[what], late[what], "{what}");
+    }
+}

@@ -8,14 +8,14 @@ use super::{Answer, Cluster, Decoded, Kind, Made, Nanos, Report, Source};
 use crate::Blocks;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use tidepool_trace::{BlockHash, Millis, Request};
+use tidepool_trace::{BlockHash, Request};
 
 /// Runs requests through a cluster until all are answered, or their source gives up.
 pub fn run(cluster: &Cluster, source: &mut impl Source) -> Report {
     let mut run = Run::new(cluster);
     while !source.gives_up() {
         let next = run.events.peek().map(|Reverse((at, ..))| *at);
-        let due = source.due().map(|at| Nanos(at.0.saturating_mul(1_000_000)));
+        let due = source.due().map(Nanos::of_millis);
         match (due, next) {
             (Some(due), next) if next.is_none_or(|next| due <= next) => {
                 run.now = run.now.max(due);
@@ -261,7 +261,7 @@ impl<'a> Run<'a> {
         let answer = Answer { done: self.now.duration(), ..job.answer };
         self.report.note(self.cluster, &job.request, &answer);
         if let Some(origin) = job.request.origin {
-            source.answered(origin.session, Millis(self.now.0.div_ceil(1_000_000)));
+            source.answered(origin.session, self.now.millis());
         }
     }
 
