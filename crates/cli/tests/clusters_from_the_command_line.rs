@@ -98,3 +98,16 @@ fn requests_at_the_latest_times_that_a_trace_may_have_fare_as_any_others() {
         assert_eq!(early[what], late[what], "{what}");
     }
 }
+
+#[test]
+fn a_capacity_that_is_too_small_is_told_by_the_flag_that_gave_it() {
+    let refused = |flag: &str, value: &str| {
+        let output = tidepool(&["sim", "--preset", "codex", "--sessions", "1", "--engines", "2", flag, value]);
+        assert_eq!(code(&output), 2);
+        stderr(&output)
+    };
+    let blocks = refused("--capacity-blocks", "1");
+    assert!(blocks.contains("--capacity-blocks: allowed is a block or more for each node, 2 in all"), "{blocks}");
+    let bytes = refused("--capacity", "64MiB");
+    assert!(bytes.contains("--capacity: allowed is a block or more for each node, 128.0 MiB in all"), "{bytes}");
+}
