@@ -47,8 +47,16 @@ def rates(repeats: int) -> dict[str, Any]:
             for number, name in enumerate(("in", "out")):
                 row[f"{name} %"] = 100 * row[f"{name} GB/s"] / rows["one piece"][f"{name} GB/s"]
                 row[f"{name} by"] = "kernel" if gpu.takes_kernel(kib << 10)[number] else "engine"
+        at_start = [
+            f"{length >> 10} KiB {'in' if to_gpu else 'out'}: kernel {kernel * 1e3:.2f}, engines {engine * 1e3:.2f} ms"
+            for to_gpu, length, kernel, engine in gpu.measured()
+        ]
         del gpu, host
-    return {"unit": "512 MiB in pieces of this length, scattered over 2 GiB on both sides", "rows": rows}
+    return {
+        "unit": "512 MiB in pieces of this length, scattered over 2 GiB on both sides",
+        "rows": rows,
+        "measured at start, 512 MiB": at_start,
+    }
 
 
 def pieces(length: int, host: int, device: int) -> list[tuple[int, int, int]]:

@@ -1,8 +1,9 @@
-"""One vLLM that does what it is told: ``engine.py KIND MODEL OPTIONS``, the options of the engine as JSON.
+"""One vLLM that does what it is told: ``engine.py KIND MODEL OPTIONS [held]``, the options of the engine as JSON.
 
 Reads one JSON object a line and answers each with a line ``ANSWER {...}`` that has its id. An engine that is ``shared``
 answers requests at the same time, as a server does; one that is ``lone`` takes one after the other, and its times are
-without a server's. A prompt is a list of [seed, length], so that tokens need not be sent.
+without a server's. One that is ``held`` takes nothing of the GPU before its first order. A prompt is a list of
+[seed, length], so that tokens need not be sent.
 """
 
 import asyncio
@@ -54,6 +55,9 @@ class Lone:
     async def forget(self) -> bool:
         return await forgotten(lambda: asyncio.sleep(0, self._llm.reset_prefix_cache()))
 
+    def end(self) -> None:
+        self._llm.llm_engine.engine_core.shutdown()
+
 
 async def forgotten(reset: Callable[[], Awaitable[bool]]) -> bool:
     """Empties an engine's own prefix cache, once nothing holds its blocks any more."""
@@ -92,10 +96,15 @@ class Shared:
     async def forget(self) -> bool:
         return await forgotten(self._llm.reset_prefix_cache)
 
+    def end(self) -> None:
+        self._llm.shutdown()
 
-async def serve(kind: str, model: str, options: str) -> None:
+
+async def serve(kind: str, model: str, options: str, held: str = "") -> None:
+    begun = json.loads(sys.stdin.readline()) if held else None
     engine = {"lone": Lone, "shared": Shared}[kind](model, json.loads(options))
-    print("ANSWER", json.dumps({"id": "ready", "answer": os.getpid()}), flush=True)
+    for order in ["ready", begun["id"]] if begun else ["ready"]:
+        print("ANSWER", json.dumps({"id": order, "answer": os.getpid()}), flush=True)
     lines: asyncio.Queue[str] = asyncio.Queue()
     loop = asyncio.get_running_loop()
 
@@ -119,6 +128,8 @@ async def serve(kind: str, model: str, options: str) -> None:
         task = asyncio.create_task(answer(json.loads(line)))
         running.add(task)
         task.add_done_callback(running.discard)
+    # Its core with it, and what that has of the GPU: the next engine needs the room.
+    engine.end()
 
 
 if __name__ == "__main__":

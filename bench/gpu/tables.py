@@ -24,6 +24,18 @@ SMALL_CACHE: dict[str, Any] = {
     "kv_cache_memory_bytes": 12 * GIB,
     "max_model_len": 90_112,
 }
+#: Agents are served as by a server, with graphs for the steps that decode; the cache is too small for two of them.
+SERVING: dict[str, Any] = {
+    "gpu_memory_utilization": 0.4,
+    "kv_cache_memory_bytes": 12 * GIB,
+    "max_model_len": 90_112,
+    "enforce_eager": False,
+    "compilation_config": {
+        "mode": 0,
+        "cudagraph_mode": "FULL_DECODE_ONLY",
+        "cudagraph_capture_sizes": [1, 2, 4, 8],
+    },
+}
 #: Two of them, each with a cache for several long prompts.
 LARGE_CACHE: dict[str, Any] = {
     "kind": "lone",
@@ -165,22 +177,25 @@ def table_d(agents: int, pause_scale: float) -> Table:
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder, Pool(f"{agents * 10 + 2}GiB") as pool:
         path = model(folder)
-        without = [Engine(path, None, **SMALL_CACHE) for _ in range(2)]
-        engines = list(without)
+        without = [Engine(path, None, **SERVING) for _ in range(2)]
+        pooled = [Engine(path, pool.connector(), held=True, **SERVING) for _ in range(2)]
+        prompt = fresh()
+        work = sessions(agents, seed=1)
+        arms = {}
         try:
-            connector = pool.connector()
-            engines += [Engine(path, connector, **SMALL_CACHE) for _ in range(2)]
-            prompt = fresh()
-            for engine in engines:
-                engine.ready().ask(prompt(2048))
-            work = sessions(agents, seed=1)
-            arms = {}
-            for name, pair in [("without", without), ("with the pool", engines[2:])]:
+            # One pair after the other, each with half of the GPU.
+            for name, pair in {"without": without, "with the pool": pooled}.items():
+                for engine in pair:
+                    engine.ready().ask(prompt(2048), 8)
                 print(f"{time.monotonic() - began:.0f} s: {name}", file=sys.stderr, flush=True)
                 arms[name] = run_agents(pair, work, pause_scale)
                 print(f"{name}: {arms[name]}", file=sys.stderr, flush=True)
+                ended(pair)
+                if pair is without:
+                    for engine in pooled:
+                        engine.begin()
         finally:
-            ended(engines)
+            ended([*without, *pooled])
     slow, fast = arms["without"], arms["with the pool"]
     return {
         "agents": agents,
@@ -209,7 +224,7 @@ TABLES: dict[str, Callable[[], Table]] = {
     "a": table_a,
     "b": table_b,
     "c": table_c,
-    "d-saturated": lambda: table_d(6, 0.2),
+    "d-saturated": lambda: table_d(6, 0.3),
     "d-light": lambda: table_d(2, 0.5),
 }
 

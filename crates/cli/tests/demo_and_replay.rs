@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{code, entries, eventually, json, memory_dir, stderr, stdout, tidepool};
+use common::{Daemon, code, entries, eventually, json, memory_dir, stderr, stdout, tidepool};
 use std::path::Path;
 
 fn path(path: &Path) -> &str {
@@ -77,4 +77,85 @@ fn a_generated_trace_is_replayed_without_a_pool_and_an_unreachable_pool_is_said_
     let nobody = tidepool(&[&args[..], &["--catalogs", "127.0.0.1:1", "--dir", path(dir.path())]].concat());
     assert_eq!(code(&nobody), 1);
     assert!(stderr(&nobody).contains("127.0.0.1:1"), "{}", stderr(&nobody));
+}
+
+const SHORT: [&str; 8] = ["replay", "--preset", "codex", "--requests", "40", "--closed-loop", "--pace", "2000"];
+
+/// Not a block was taken, and the replay ended as if all was well.
+#[test]
+fn blocks_that_no_node_can_hold_are_refused_before_anything_is_played() {
+    let dir = memory_dir();
+    let pool = Daemon::pool(dir.path());
+    let output = pool.run(&[&SHORT[..], &["--token-bytes", "64KiB"]].concat());
+    assert_eq!((code(&output), stdout(&output).as_str()), (1, ""), "{}", stderr(&output));
+    assert!(stderr(&output).contains("it has 32.0 MiB, the largest node 16.0 MiB"), "{}", stderr(&output));
+    // One that has all of the node's memory, but not what a key takes, is refused by the pool.
+    let few = ["replay", "--preset", "codex", "--requests", "3", "--pace", "2000", "--json", "--token-bytes", "32KiB"];
+    let output = pool.run(&few);
+    assert_eq!(code(&output), 4, "{}", stderr(&output));
+    let said = "a block of 16.0 MiB is larger than any node could take";
+    assert!(stderr(&output).contains(said), "{}", stderr(&output));
+    let replay = &json(&output)["replay"];
+    assert!(replay["too_large_puts"].as_u64().unwrap() > 0 && replay["too_large_puts"] == replay["failed_puts"]);
+    assert_eq!((&replay["put_blocks"], &replay["partial"]), (&0.into(), &true.into()), "{replay}");
+}
+
+/// Every block was "gone before it was read", and none was ever hit.
+#[test]
+fn a_name_with_blocks_of_another_size_is_said_to_serve_nobody() {
+    let dir = memory_dir();
+    let pool = Daemon::pool(dir.path());
+    let run = |token_bytes| {
+        pool.run(&[&SHORT[..], &["--local", "0B", "--json", "--name", "mine", "--token-bytes", token_bytes]].concat())
+    };
+    let first = run("8B");
+    assert_eq!(code(&first), 0, "{}", stderr(&first));
+    for other in ["4B", "16B"] {
+        let second = run(other);
+        assert_eq!(code(&second), 4, "{}", stderr(&second));
+        assert!(stderr(&second).contains("blocks of another size are stored under its name (mine)"));
+        let found = json(&second);
+        assert!(found["replay"]["other_blocks"].as_u64().unwrap() > 0, "{found}");
+        assert_eq!((&found["replay"]["lost_blocks"], &found["hit_blocks"]), (&0.into(), &0.into()), "{found}");
+    }
+}
+
+/// A million times as fast, a thread that sleeps for a microsecond wakes up a minute late: times were nonsense, and nobody said so.
+#[test]
+fn a_pace_that_the_machine_cannot_keep_up_with_is_told_in_the_report() {
+    let dir = memory_dir();
+    let page = dir.path().join("page.html");
+    let said = "this machine did not keep up with a pace of 1000000";
+    let args = ["replay", "--preset", "codex", "--requests", "20", "--no-pool", "--pace", "1e6", "--html", path(&page)];
+    let output = tidepool(&[&args[..], &["--json"]].concat());
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    assert!(stderr(&output).contains(said), "{}", stderr(&output));
+    let replay = &json(&output)["replay"];
+    assert!(replay["slowdown"].as_f64().unwrap() > 1.25, "{replay}");
+    assert!(replay["remarks"][0].as_str().unwrap().contains(said), "{replay}");
+    assert!(std::fs::read_to_string(&page).unwrap().contains(said));
+    assert!(stdout(&tidepool(&args)).contains(&format!("NOTE          {said}")));
+    let args = ["demo", "--sessions", "1", "--pace", "1e6", "--capacity", "16MiB", "--dir", path(dir.path()), "--html"];
+    let demo = tidepool(&[&args[..], &[path(&page)]].concat());
+    assert_eq!(code(&demo), 0, "{}", stderr(&demo));
+    assert!(stdout(&demo).starts_with("1 session of coding agents"), "{}", stdout(&demo));
+    assert!(stderr(&demo).contains(&format!("no cache at all: {said}")), "{}", stderr(&demo));
+    assert!(std::fs::read_to_string(&page).unwrap().contains(&format!("no cache at all: {said}")));
+}
+
+/// The demo said so in the midst of its table, with another exit code than all other commands.
+#[test]
+fn values_that_a_demo_or_a_replay_cannot_have_are_the_command_lines_fault_and_said_before_anything_else() {
+    let dir = memory_dir();
+    let nowhere = dir.path().join("made/for/it");
+    let demo = ["demo", "--dir", path(&nowhere)];
+    let replay = ["replay", "/no/such/trace", "--catalogs", "127.0.0.1:1"];
+    let wrong = [["--pace", "1e9"], ["--pace", "0"], ["--pace", "NaN"], ["--capacity", "0B"], ["--capacity", "17TiB"]];
+    let cases = wrong.iter().map(|wrong| [&demo[..], wrong].concat());
+    for args in cases.chain([[&replay[..], &wrong[0]].concat()]) {
+        let output = tidepool(&args);
+        assert_eq!((code(&output), stdout(&output).as_str()), (2, ""), "{args:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains("allowed is a "), "{args:?}: {}", stderr(&output));
+    }
+    assert_eq!(entries(dir.path()), Vec::<String>::new());
 }

@@ -92,7 +92,7 @@ fn what_is_here_is_found_while_every_catalog_hangs_and_the_rest_is_not_called_ab
     let catalogs = format!("{},{}", pool.catalog.address("catalog", "listen"), hanging.join(","));
     let dir = pool.dirs[0].path().to_str().unwrap();
     let run = |args: &[&str]| {
-        common::tidepool(&[args, &["--catalogs", &catalogs, "--dir", dir, "--deadline", "2s"]].concat())
+        common::tidepool(&[args, &["--catalogs", &catalogs, "--dir", dir, "--deadline", "4s"]].concat())
     };
 
     let block = run(&["stat", "block", "there"]);

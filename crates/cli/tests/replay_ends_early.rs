@@ -2,12 +2,13 @@
 
 mod common;
 
-use common::{Daemon, code, entries, eventually, json, memory_dir, stderr};
+use common::{Daemon, code, entries, eventually, json, memory_dir, pool_args, stderr};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
 
 /// More requests than will ever be played.
 fn replay(pool: &Daemon, dir: &Path, page: &Path) -> Child {
@@ -61,6 +62,45 @@ fn a_pool_that_vanishes_leaves_a_partial_report() {
     assert!(found["replay"]["failed_puts"].as_u64().unwrap() > 0, "{found}");
 }
 
+/// Tens of thousands of blocks were not taken, and the report said nothing of it, nor did the exit code.
+#[test]
+fn a_pool_that_vanishes_and_comes_back_leaves_a_report_that_says_when_and_what_failed() {
+    let dir = memory_dir();
+    let page = dir.path().join("page.html");
+    let mut pool = Daemon::pool(dir.path());
+    let catalog = pool.address("catalog", "listen").to_owned();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidepool"));
+    command.args(["replay", "--preset", "codex", "--sessions", "16", "--pace", "200", "--closed-loop", "--json"]);
+    command.args(["--local", "1MiB", "--deadline", "500ms", "--catalogs", &catalog]);
+    command.arg("--dir").arg(dir.path()).arg("--html").arg(&page);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    under_way(&pool);
+    pool.signal(Signal::KILL);
+    pool.wait();
+    // Long enough for requests to come that miss it: a hundred or so do in a second.
+    std::thread::sleep(Duration::from_secs(1));
+    let mut args = pool_args(dir.path());
+    let listen = args.iter().position(|arg| *arg == "--catalog-listen").unwrap();
+    args[listen + 1] = &catalog;
+    pool = Daemon::start(&args);
+    let output = child.wait_with_output().unwrap();
+    let why = "the pool failed in more than 1 %";
+    assert_eq!(code(&output), 4, "{}", stderr(&output));
+    assert!(stderr(&output).contains("the pool took nothing for ") && stderr(&output).contains(why));
+    let found = json(&output);
+    let replay = &found["replay"];
+    assert_eq!((&replay["partial"], &replay["ended_early"]), (&Value::Bool(true), &Value::Null), "{replay}");
+    assert!(replay["why_partial"].as_str().unwrap().contains(why), "{replay}");
+    let outage = &replay["outages"][0];
+    assert!(outage["began_seconds"].as_f64().unwrap() > 0.0 && outage["real_seconds"].as_f64().unwrap() > 0.0);
+    assert!(outage["failed_puts"].as_u64().unwrap() > 0, "{replay}");
+    assert!(replay["failed_lookups"].as_u64().unwrap() > 0, "{replay}");
+    assert!(replay["remarks"][0].as_str().unwrap().contains("the pool took nothing for "), "{replay}");
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains("the pool took nothing for ") && page.contains("PARTIAL"), "{page}");
+    drop(pool);
+}
+
 #[test]
 fn a_demo_that_is_stopped_leaves_nothing_behind() {
     let dir = memory_dir();
@@ -73,7 +113,7 @@ fn a_demo_that_is_stopped_leaves_nothing_behind() {
     assert_eq!(entries(dir.path()).len(), 1, "{line}");
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     let output = child.wait_with_output().unwrap();
-    assert_eq!((code(&output), stderr(&output).trim()), (1, "tidepool: stopped"));
+    assert_eq!((code(&output), stderr(&output).trim()), (4, "tidepool: stopped"));
     assert!(entries(dir.path()).is_empty());
 }
 

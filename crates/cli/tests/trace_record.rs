@@ -6,7 +6,9 @@ use common::{Daemon, code, eventually, json, memory_dir, metric, stderr, tidepoo
 use rustix::process::Signal;
 use std::{
     collections::HashMap,
+    io::{BufRead as _, BufReader},
     path::{Path, PathBuf},
+    process::Stdio,
 };
 use tidepool_client::{Client, ClientConfig, PutOptions};
 use tidepool_trace::{Options, Reader, Request};
@@ -100,12 +102,27 @@ fn existence_checks_are_recorded_if_wanted() {
 fn a_recording_ends_by_itself_at_its_bound() {
     let (dir, files) = (memory_dir(), tempfile::tempdir().unwrap());
     let (pool, file) = (Daemon::pool(dir.path()), files.path().join("live.jsonl"));
-    let recorder = record(&pool, &file, &["--limit", "2"]);
-    let client = client_of(&pool);
-    (1..=5).for_each(|length| drop(client.match_prefix(&[chain("a", 0..length)]).unwrap()));
-    drop(client);
-    assert!(recorder.wait().success());
-    assert!(are(&read(&file), &[chain("a", 0..1), chain("a", 0..2)]));
+    for bound in [["--limit", "2"], ["--size", "150B"]] {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_tidepool"));
+        command.args(["trace", "record", "--force", "--json", "--catalogs", pool.address("catalog", "listen"), "-o"]);
+        let command = command.arg(&file).args(bound).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut recorder = command.spawn().unwrap();
+        let (mut said, mut line) = (BufReader::new(recorder.stdout.take().unwrap()), String::new());
+        said.read_line(&mut line).unwrap();
+        let client = client_of(&pool);
+        (1..=5).for_each(|length| drop(client.match_prefix(&[chain("a", 0..length)]).unwrap()));
+        drop(client);
+        line.clear();
+        said.read_line(&mut line).unwrap();
+        let output = recorder.wait_with_output().unwrap();
+        assert_eq!(code(&output), 0, "{}", stderr(&output));
+        // It ended before anybody wanted it to, and did not say why.
+        let why = format!("tidepool: {} ended the recording", bound[0]);
+        assert!(stderr(&output).starts_with(&why), "{}", stderr(&output));
+        let counts: serde_json::Value = serde_json::from_str(&line).unwrap();
+        assert_eq!((&counts["requests"], &counts["ended_by"]), (&2.into(), &bound[0].into()), "{counts}");
+        assert!(are(&read(&file), &[chain("a", 0..1), chain("a", 0..2)]));
+    }
     let again = tidepool(&[
         "trace",
         "record",

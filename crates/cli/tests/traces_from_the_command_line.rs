@@ -108,7 +108,7 @@ fn malformed_lines_are_skipped_and_shown_or_stop_a_strict_run() {
     std::fs::write(&trace, lines.join("\n")).unwrap();
     let lenient = tidepool(&["sim", text(&trace), "--json"]);
     assert_eq!((code(&lenient), &json(&lenient)["trace"]["malformed_lines"]), (0, &1.into()));
-    assert!(stderr(&lenient).contains("1 malformed lines skipped; the first: line 50: "), "{}", stderr(&lenient));
+    assert!(stderr(&lenient).contains("1 malformed line skipped; the first: line 50: "), "{}", stderr(&lenient));
     let strict = tidepool(&["sim", text(&trace), "--json", "--strict"]);
     assert_eq!((code(&strict), &json(&strict)["trace"]["requests"]), (1, &49.into()));
     assert!(stderr(&strict).contains("line 50: "), "{}", stderr(&strict));
@@ -274,6 +274,92 @@ fn traces_are_converted_cut_scaled_and_merged_without_loss() {
     assert!(stdout(&tidepool(&["trace", "stat", text(&trace)])).contains("hit ceiling  90.00 %"));
 }
 
+/// It left a file with what came before, under the name that a whole one has; said that it had skipped the line that stopped it; and not
+/// in which file that was.
+#[test]
+fn a_strict_command_that_stops_writes_nothing_and_says_which_line_of_which_file_it_was() {
+    let dir = tempfile::tempdir().unwrap();
+    let (good, bad, written) = (rounds(&dir), dir.path().join("bad.jsonl"), dir.path().join("o"));
+    let lines = std::fs::read_to_string(&good).unwrap();
+    std::fs::write(&bad, format!("{lines}{{\"timestamp\": 1}}\n")).unwrap();
+    let commands: [&[&str]; 4] = [
+        &["convert", text(&bad)],
+        &["slice", text(&bad)],
+        &["scale", "--factor", "2", text(&bad)],
+        &["merge", text(&good), text(&bad)],
+    ];
+    for command in commands {
+        let run = |flags: &[&str]| tidepool(&[&["trace"], command, &["-o", text(&written)], flags].concat());
+        let strict = run(&["--strict"]);
+        assert_eq!((code(&strict), stdout(&strict).as_str()), (1, ""), "{command:?}: {}", stderr(&strict));
+        let (said, named) = (stderr(&strict), format!("tidepool: {}: line 101: ", bad.display()));
+        assert!(said.starts_with(&named) && said.trim_end().ends_with("is not written"), "{command:?}: {said}");
+        assert!(said.lines().count() == 1 && !said.contains("skipped"), "{command:?}: {said}");
+        assert_eq!(common::entries(dir.path()).len(), 2, "{command:?}");
+        // What is there stays as it is.
+        std::fs::write(&written, "before").unwrap();
+        assert_eq!(code(&run(&["--strict", "--force"])), 1, "{command:?}");
+        assert_eq!(std::fs::read_to_string(&written).unwrap(), "before", "{command:?}");
+        let lenient = run(&["--force"]);
+        assert_eq!(code(&lenient), 0, "{command:?}: {}", stderr(&lenient));
+        assert!(stderr(&lenient).contains("1 malformed line skipped"), "{command:?}: {}", stderr(&lenient));
+        std::fs::remove_file(&written).unwrap();
+    }
+}
+
+/// It was ignored for a trace that says what its blocks are, and everything that follows from their size was another one's.
+#[test]
+fn block_tokens_that_contradict_the_trace_are_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let (trace, own, other) = (rounds(&dir), dir.path().join("own"), dir.path().join("other"));
+    assert_eq!(code(&tidepool(&["trace", "convert", text(&trace), "-o", text(&own)])), 0);
+    let commands: [&[&str]; 5] = [
+        &["sim"],
+        &["plan"],
+        &["trace", "stat"],
+        &["trace", "convert", "-o", text(&other)],
+        &["replay", "--no-pool", "--pace", "1e6"],
+    ];
+    for command in commands {
+        let output = tidepool(&[command, &[text(&own), "--block-tokens", "16"]].concat());
+        assert_eq!((code(&output), stdout(&output).as_str()), (2, ""), "{command:?}");
+        let said = format!("{}: its first line says that blocks have 512 tokens, --block-tokens 16", own.display());
+        assert!(stderr(&output).contains(&said), "{command:?}: {}", stderr(&output));
+        let agreed = tidepool(&[command, &[text(&own), "--block-tokens", "512"]].concat());
+        assert_eq!(code(&agreed), 0, "{command:?}: {}", stderr(&agreed));
+    }
+    let sized = json(&tidepool(&["sim", text(&trace), "--block-tokens", "256", "--json"]));
+    assert_eq!(sized["trace"]["block_tokens"], 256, "this format does not say");
+}
+
+#[test]
+fn one_is_not_many() {
+    let dir = tempfile::tempdir().unwrap();
+    let (trace, one) = (rounds(&dir), dir.path().join("one"));
+    let said = |args: &[&str]| {
+        let output = tidepool(args);
+        assert_eq!(code(&output), 0, "{args:?}: {}", stderr(&output));
+        stdout(&output)
+    };
+    assert_eq!(said(&["trace", "slice", text(&trace), "--limit", "1", "-o", text(&one)]), "1 request\n");
+    assert_eq!(said(&["trace", "convert", text(&trace), "-o", text(&one), "--force"]), "100 requests\n");
+    assert!(said(&["sim", text(&trace), "--capacity-blocks", "1"]).contains("cache      1 block ("));
+}
+
+/// They are those of steps, and nobody said so.
+#[test]
+fn stat_says_how_far_its_percentiles_may_be_off() {
+    let dir = tempfile::tempdir().unwrap();
+    let (trace, page) = (rounds(&dir), dir.path().join("page.html"));
+    let output = tidepool(&["trace", "stat", text(&trace), "--html", text(&page)]);
+    let said = "exact below 128, within 0.8 % above";
+    assert!(stdout(&output).contains(&format!("percentiles  {said}")), "{}", stdout(&output));
+    assert!(std::fs::read_to_string(page).unwrap().contains(said));
+    let found = json(&tidepool(&["trace", "stat", text(&trace), "--json"]));
+    let (error, p50) = (found["percentile_error"].as_f64().unwrap(), found["input_tokens"]["p50"].as_f64().unwrap());
+    assert!((p50 - 10_240.0).abs() <= error * 10_240.0 && error < 0.01, "{found}");
+}
+
 #[test]
 fn a_cluster_with_a_pool_hits_what_engines_alone_miss() {
     let dir = tempfile::tempdir().unwrap();
@@ -374,7 +460,7 @@ fn the_largest_numbers_that_a_trace_may_have_are_only_large() {
     let head = "{\"tidepool_trace\":1,\"block_tokens\":512}\n";
     std::fs::write(&path, [head, &line(0, ""), &line(1 << 53, ",\"last\":true")].concat()).unwrap();
     let (most, written) = ("18446744073709551615B", dir.path().join("o"));
-    let commands: [&[&str]; 9] = [
+    let commands: [&[&str]; 8] = [
         &["sim"],
         &["sim", "--policy", "agents", "--capacity-blocks", "1"],
         &["sim", "--engines", "2", "--local", "0B"],
@@ -383,15 +469,16 @@ fn the_largest_numbers_that_a_trace_may_have_are_only_large() {
         &["plan"],
         &["plan", "--token-bytes", most, "--have", most, "--disk", most],
         &["trace", "stat"],
-        &["trace", "scale", "--factor", "1000000", "-o", text(&written)],
     ];
     for command in commands {
         let output = tidepool(&[command, &[text(&path), "--json"]].concat());
         assert_eq!((code(&output), stderr(&output).as_str()), (0, ""), "{command:?}");
     }
-    // A time that has become too large is as late as can be, and can be read again.
-    let scaled = tidepool(&["trace", "stat", text(&written), "--strict", "--json"]);
-    assert_eq!((code(&scaled), &json(&scaled)["duration_ms"]), (0, &(1_u64 << 53).into()), "{}", stderr(&scaled));
+    // A time that becomes too large is an error: requests that came apart would come at once.
+    let scaled = tidepool(&["trace", "scale", "--factor", "1.5", "-o", text(&written), text(&path)]);
+    assert_eq!((code(&scaled), written.exists()), (1, false), "{}", stderr(&scaled));
+    let said = format!("{}: request 1: 9007199254740992 ms times 1.5 is later than 2^53 ms", path.display());
+    assert!(stderr(&scaled).contains(&said), "{}", stderr(&scaled));
 }
 
 #[test]
@@ -407,10 +494,10 @@ fn lengths_that_contradict_their_blocks_and_times_that_go_back_are_told_and_take
         assert_eq!(code(&output), 0, "{command:?}: {}", stderr(&output));
         let trace = &json(&output)["trace"];
         assert_eq!((&trace["contradictory_lengths"], &trace["times_backwards"]), (&2.into(), &1.into()), "{trace}");
-        let first = "2 requests have more or fewer blocks than their tokens fill, and are taken as they are; \
+        let first = "2 requests have more or fewer blocks than the tokens fill, taken as they are; \
             the first: line 2: 2 blocks of 512 tokens for an input of 10240";
         assert!(stderr(&output).contains(first), "{command:?}: {}", stderr(&output));
-        assert!(stderr(&output).contains("1 requests are earlier than those before them"), "{}", stderr(&output));
+        assert!(stderr(&output).contains("1 request is earlier than what is before"), "{}", stderr(&output));
     }
     // With blocks of that size there is nothing odd about a line.
     let sized = json(&tidepool(&["sim", text(&path), "--json", "--block-tokens", "512", "--requests", "1"]));

@@ -29,6 +29,8 @@ pub struct Matches {
     pub nodes: Vec<NodeName>,
     /// Whether longer runs are ruled out; false when a catalog was needed and none that is complete answered.
     pub complete: bool,
+    /// Whether a catalog answered, or none was needed.
+    pub answered: bool,
 }
 
 /// How much of one chain the pool can serve.
@@ -104,17 +106,17 @@ impl Client {
         let mut found: Vec<ChainMatch> = ids.iter().map(|chain| local_run(&table, chain)).collect();
         let mut nodes: Vec<NodeName> = table.locals.iter().map(|peer| peer.key.name.clone()).collect();
         let open: Vec<usize> = (0..ids.len()).filter(|&chain| found[chain].run() < ids[chain].len()).collect();
-        let mut complete = true;
+        let (mut complete, mut answered) = (true, true);
         if !open.is_empty() {
             let rests: Vec<&[BlockId]> = open.iter().map(|&chain| &ids[chain][found[chain].run()..]).collect();
             let answer = core.catalogs.match_prefix(&rests, deadline);
-            complete = answer.complete;
+            (complete, answered) = (answer.complete, answer.answered);
             for (chain, run) in open.into_iter().zip(&answer.runs) {
                 extend(&mut found[chain], run, &mut nodes);
             }
         }
         let shortest = found.iter().map(ChainMatch::run).min().unwrap_or(0);
-        Ok(Matches { chains: found, shortest, nodes, complete })
+        Ok(Matches { chains: found, shortest, nodes, complete, answered })
     }
 }
 

@@ -1,8 +1,7 @@
 //! How pieces of a length are copied: by the copy engines or by the kernel, as a measurement says.
 //!
 //! The engines need a while for each piece, and reach the speed of the bus with large ones only; how large depends on the GPU,
-//! its driver and the direction. The kernel is a little slower than the bus whatever the length. Short pieces that lie far apart
-//! cost the engines more than a measurement in little memory shows: there they have to be much faster to be taken.
+//! its driver and the direction. The kernel is a little slower than the bus whatever the length, once the GPU is awake.
 #![expect(unsafe_code, reason = "what is copied are addresses")]
 
 use crate::driver::Driver;
@@ -22,25 +21,40 @@ pub enum Method {
 /// Lengths that are measured: 4 KiB, and each twice the one before, to 1 MiB. Longer pieces are the engines'.
 const SHORTEST: usize = 4 << 10;
 const LENGTHS: usize = 9;
-/// Bytes of one measurement: two milliseconds of the bus. The copy engines begin a short job faster than they go on.
+/// Memory of the measurement, at both ends.
 const SAMPLE: usize = 128 << 20;
+/// How often a measurement copies all of it: ten milliseconds of the bus, beside which the start of a copy is nothing.
+const ROUNDS: usize = 4;
 const REPEATS: usize = 3;
-
-/// Shorter pieces are the kernel's unless the engines take less than two thirds of its time. On an H200 the measurement found
-/// the engines faster inwards at 32 KiB, and from all over 2 GiB they reached 70 % of the bus, where the kernel reaches 92 %.
-const DOUBTFUL: usize = 64 << 10;
+/// For how long copies are made before the first is measured. A GPU that has idled is slow to answer: an H200's kernel took
+/// nearly twice the time at first.
+const AWAKENING: Duration = Duration::from_millis(100);
 
 /// Which method is faster, for each way and length.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Choice {
     kernel: [[bool; LENGTHS]; 2],
+    times: Vec<Times>,
+}
+
+/// What was measured of pieces of one length.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Times {
+    /// To the GPU or from it.
+    pub way: Way,
+    /// Bytes of a piece.
+    pub len: usize,
+    /// What the kernel took for all of them.
+    pub kernel: Duration,
+    /// What the copy engines took.
+    pub engine: Duration,
 }
 
 impl Default for Choice {
     /// What was measured on an H200: the kernel wins below 64 KiB inwards and up to 128 KiB outwards.
     fn default() -> Self {
         let below = |limit: usize| std::array::from_fn(|step| SHORTEST << step < limit);
-        Self { kernel: [below(64 << 10), below(256 << 10)] }
+        Self { kernel: [below(64 << 10), below(256 << 10)], times: Vec::new() }
     }
 }
 
@@ -56,10 +70,16 @@ impl Choice {
         }
     }
 
+    /// What was measured; nothing where no measurement could be made.
+    #[must_use]
+    pub fn times(&self) -> &[Times] {
+        &self.times
+    }
+
     /// What a measurement says; the default where none can be made.
     pub(crate) fn measured(gpu: &Gpu) -> Self {
         if !gpu.driver().has_kernel() {
-            return Self { kernel: [[false; LENGTHS]; 2] };
+            return Self { kernel: [[false; LENGTHS]; 2], times: Vec::new() };
         }
         match Self::measure(gpu) {
             Ok(choice) => choice,
@@ -75,30 +95,36 @@ impl Choice {
         // SAFETY: the vector is dropped after the pin.
         let _pin = unsafe { gpu.pin(host.as_mut_ptr(), SAMPLE, true)? };
         let device = Borrowed { address: gpu.driver().allocate(SAMPLE)?, driver: &**gpu.driver() };
-        let mut choice = Self { kernel: [[false; LENGTHS]; 2] };
+        let began = Instant::now();
+        while began.elapsed() < AWAKENING {
+            time(gpu, Method::Kernel, Way::In, &scattered(host.as_mut_ptr(), device.address, SHORTEST))?;
+        }
+        let mut choice = Self { kernel: [[false; LENGTHS]; 2], times: Vec::new() };
         for way in [Way::In, Way::Out] {
             for (step, is_kernel) in choice.kernel[way as usize].iter_mut().enumerate() {
-                let spans = scattered(host.as_mut_ptr(), device.address, SHORTEST << step);
+                let len = SHORTEST << step;
+                let spans = scattered(host.as_mut_ptr(), device.address, len);
                 let time = |method| time(gpu, method, way, &spans);
-                *is_kernel = prefers_kernel(SHORTEST << step, time(Method::Kernel)?, time(Method::Engine)?);
+                let (kernel, engine) = (time(Method::Kernel)?, time(Method::Engine)?);
+                *is_kernel = kernel < engine;
+                choice.times.push(Times { way, len, kernel, engine });
             }
         }
         Ok(choice)
     }
 }
 
-/// What two measurements say of pieces of `len` bytes.
-fn prefers_kernel(len: usize, kernel: Duration, engine: Duration) -> bool {
-    if len < DOUBTFUL { kernel * 2 < engine * 3 } else { kernel < engine }
-}
-
-/// Pieces of `len` bytes, far apart at both ends.
+/// All pieces of `len` bytes, far apart at both ends, in every round.
 fn scattered(host: *mut u8, device: u64, len: usize) -> Vec<Span> {
     let count = SAMPLE / len;
-    // An odd step visits every place of a power of two, once.
-    let place = |index: usize, step: usize| index * step % count * len;
-    let span = |index| Span { host: host.wrapping_add(place(index, 5)), device: device + place(index, 3) as u64, len };
-    (0..count).map(span).collect()
+    // An odd step visits every place of a power of two, once; these leave neighbours far from each other.
+    let place = |index: usize, step: usize| index.wrapping_mul(step) % count * len;
+    let span = |index| Span {
+        host: host.wrapping_add(place(index, 0x9E37_79B1)),
+        device: device + place(index, 0x85EB_CA6B) as u64,
+        len,
+    };
+    (0..count * ROUNDS).map(span).collect()
 }
 
 /// How long it takes: the median of a few.
@@ -142,21 +168,13 @@ mod tests {
     }
 
     #[test]
-    fn short_pieces_are_the_kernels_unless_the_engines_are_much_faster() {
-        let (kernel, engine) = (Duration::from_micros(2600), Duration::from_micros(2500));
-        assert!(prefers_kernel(32 << 10, kernel, engine));
-        assert!(!prefers_kernel(64 << 10, kernel, engine));
-        assert!(!prefers_kernel(32 << 10, 2 * kernel, engine));
-    }
-
-    #[test]
-    fn a_measurement_touches_every_byte_once() {
+    fn a_measurement_touches_every_byte_in_every_round() {
         for step in 0..LENGTHS {
             let len = SHORTEST << step;
             let mut starts: Vec<usize> =
                 scattered(std::ptr::null_mut(), 0, len).iter().map(|span| span.host as usize).collect();
             starts.sort_unstable();
-            assert!(starts.iter().enumerate().all(|(index, start)| *start == index * len));
+            assert!(starts.iter().enumerate().all(|(index, start)| *start == index / ROUNDS * len));
         }
     }
 }

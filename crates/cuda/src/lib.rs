@@ -41,7 +41,7 @@ mod lane;
 mod nvidia;
 mod symbols;
 
-pub use choice::{Choice, Method};
+pub use choice::{Choice, Method, Times};
 pub use driver::{Driver, Event, Place, Stream};
 pub use gpu::Gpu;
 

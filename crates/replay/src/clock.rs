@@ -34,13 +34,14 @@ impl Clock {
         self.start().checked_add(real)
     }
 
-    /// Takes `seconds` of the trace's time; none if the run ended meanwhile.
-    pub(crate) fn take(&self, seconds: f64, progress: &Progress) -> Option<()> {
-        let until =
-            self.instant(self.now().saturating_add(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)));
+    /// Takes `seconds` of the trace's time, and says by how much more it took, which at a high pace is much: threads wake up
+    /// late. None if the run ended meanwhile.
+    pub(crate) fn take(&self, seconds: f64, progress: &Progress) -> Option<Duration> {
+        let end = self.now().saturating_add(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX));
+        let until = self.instant(end);
         while progress.ending().is_none() {
             match until.map_or(STEP, |until| until.saturating_duration_since(Instant::now())) {
-                Duration::ZERO => return Some(()),
+                Duration::ZERO => return Some(self.now().saturating_sub(end)),
                 left => std::thread::sleep(left.min(STEP)),
             }
         }

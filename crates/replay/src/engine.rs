@@ -9,7 +9,7 @@ use crate::turns::Turns;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
-use tidepool_client::{Client, GetInto, PutError, PutItem, PutOptions, Stored};
+use tidepool_client::{Client, GetError, GetInto, PutError, PutItem, PutOptions, Stored};
 use tidepool_policy::eviction::Policy;
 use tidepool_sim::cluster::{Answer, Made};
 use tidepool_sim::{Blocks, Pool};
@@ -84,7 +84,8 @@ impl<'a> Engine<'a> {
         }
         let prefill = cluster.prefill_seconds(request, hits);
         self.running.fetch_add(1, Ordering::AcqRel);
-        self.clock.take(prefill, self.progress)?;
+        let late = self.clock.take(prefill, self.progress)?;
+        self.progress.computed(prefill, late);
         let others = self.running.load(Ordering::Acquire).saturating_sub(1);
         let first_token = self.clock.now().saturating_sub(surplus);
         // Before the next turn, which may be of a request that has the same blocks.
@@ -117,11 +118,6 @@ impl<'a> Engine<'a> {
         (STEP_BYTES / self.settings.cluster.block_bytes).max(1) as usize
     }
 
-    /// How many of the first of `names` the pool says that it has.
-    fn look_up(&self, client: &Client, names: &[String]) -> usize {
-        client.match_prefix(&[names]).map_or(0, |matches| matches.shortest)
-    }
-
     /// Reads what the pool has promised from the start of `blocks`, by `names`; how many came.
     fn load(&self, client: &Client, blocks: &[BlockHash], names: &[String]) -> u64 {
         let promised = names.len();
@@ -141,11 +137,38 @@ impl<'a> Engine<'a> {
                 self.contact.read(self.clock.now());
             }
             if got < blocks.len() || wrong > 0 {
-                Progress::add(&self.progress.lost_blocks, promised - loaded - wrong);
+                self.note_missing(&answers);
                 break;
             }
         }
         loaded as u64
+    }
+
+    /// Counts blocks that were promised and are not there, or are other ones.
+    fn note_missing(&self, answers: &[Result<Option<usize>, GetError>]) {
+        let len = self.settings.cluster.block_bytes as usize;
+        let is_other = |answer: &&Result<Option<usize>, GetError>| match answer {
+            Ok(read) => read.is_some_and(|read| read != len),
+            Err(error) => matches!(error, GetError::BufferTooSmall { .. }),
+        };
+        let (other, right) = (answers.iter().filter(is_other).count(), Ok(Some(len)));
+        let right = answers.iter().filter(|answer| **answer == right).count();
+        Progress::add(&self.progress.other_blocks, other);
+        Progress::add(&self.progress.lost_blocks, answers.len() - other - right);
+    }
+
+    /// How many of the first of `names` the pool says that it has.
+    fn look_up(&self, client: &Client, names: &[String]) -> usize {
+        Progress::add(&self.progress.lookups, 1);
+        let matches = client.match_prefix(&[names]);
+        let knows_catalogs = self.settings.pool.as_ref().is_some_and(|pool| !pool.catalogs.is_empty());
+        if knows_catalogs && !matches.as_ref().is_ok_and(|matches| matches.answered) {
+            Progress::add(&self.progress.failed_lookups, 1);
+            self.contact.unanswered();
+        }
+        let promised = matches.map_or(0, |matches| matches.shortest);
+        Progress::add(&self.progress.promised_blocks, promised);
+        promised
     }
 
     /// Puts what was computed.
@@ -157,13 +180,14 @@ impl<'a> Engine<'a> {
             blocks.iter().zip(memory.chunks_mut(len)).for_each(|(block, bytes)| Content::of(block.0).fill(bytes));
             let items: Vec<_> =
                 names.iter().zip(memory.chunks(len)).map(|(name, bytes)| PutItem::new(name, bytes)).collect();
+            let began = self.clock.now();
             let stored = client.put_batch(&items, &PutOptions::default());
             let failed = stored.iter().filter(|stored| stored.is_err()).count();
             let held = stored.iter().flatten().filter(|stored| !stored.moved).count();
-            Progress::add(&self.progress.failed_puts, failed);
+            self.progress.note_failures(&stored);
             Progress::add(&self.progress.held_blocks, held);
             Progress::add(&self.progress.put_blocks, stored.len() - failed - held);
-            self.watch(blocks[0], &stored);
+            self.watch(blocks[0], &stored, began);
         }
     }
 
@@ -172,15 +196,16 @@ impl<'a> Engine<'a> {
         let (Some(client), Some(block)) = (&self.client, self.contact.refused_block()) else { return };
         let mut bytes = vec![0; self.settings.cluster.block_bytes as usize];
         Content::of(block.0).fill(&mut bytes);
-        self.watch(block, &[client.put(self.name(&block), &bytes, &PutOptions::default())]);
+        let began = self.clock.now();
+        self.watch(block, &[client.put(self.name(&block), &bytes, &PutOptions::default())], began);
     }
 
     /// Ends the run when the pool is gone: no node takes anything for a while.
-    fn watch(&self, first: BlockHash, stored: &[Result<Stored, PutError>]) {
+    fn watch(&self, first: BlockHash, stored: &[Result<Stored, PutError>], began: Duration) {
         let is_gone = |error: &PutError| matches!(error, PutError::NoNode | PutError::Timeout);
         if stored.iter().any(|stored| !stored.as_ref().is_err_and(is_gone)) {
             self.contact.took(self.clock.now());
-        } else if self.contact.refused(first) {
+        } else if self.contact.refused(first, stored.len(), began) {
             self.progress.pool_is_gone();
         }
     }

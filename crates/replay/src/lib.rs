@@ -18,6 +18,7 @@ mod run;
 mod settings;
 mod turns;
 
+pub use contact::Outage;
 pub use content::Content;
 pub use progress::{Partial, Progress};
 pub use run::{Replay, run};

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+use tidepool_client::{PutError, Stored};
 
 /// Counts while a replay runs. Everything about the pool that is not as it should be.
 #[derive(Debug, Default)]
@@ -10,14 +12,30 @@ pub struct Progress {
     pub answered: AtomicU64,
     /// Blocks that came with wrong bytes: there must not be one.
     pub wrong_blocks: AtomicU64,
-    /// Blocks that a look-up promised and a read did not get.
+    /// Look-ups.
+    pub lookups: AtomicU64,
+    /// Look-ups that no catalog answered, though some blocks were not on this host.
+    pub failed_lookups: AtomicU64,
+    /// Blocks that look-ups promised.
+    pub promised_blocks: AtomicU64,
+    /// Of these, blocks that a read did not get.
     pub lost_blocks: AtomicU64,
+    /// Of these, blocks that had another size than this run's: somebody has stored them under the same names.
+    pub other_blocks: AtomicU64,
     /// Blocks that the pool did not take.
     pub failed_puts: AtomicU64,
+    /// Of these, blocks that are larger than what any node could take.
+    pub too_large_puts: AtomicU64,
+    /// Of these, blocks for which no node had room in time.
+    pub no_space_puts: AtomicU64,
     /// Blocks that were put.
     pub put_blocks: AtomicU64,
     /// Blocks that were held already when they were put.
     pub held_blocks: AtomicU64,
+    /// Microseconds of the trace's time that prompts were to be computed for, and by which they were ready later: requests were sent
+    /// late, or who computed them woke up late.
+    computing_micros: AtomicU64,
+    lag_micros: AtomicU64,
     /// Whether the run is to end early.
     stop: Arc<AtomicBool>,
     /// Whether the pool is gone, which ends it too.
@@ -48,6 +66,36 @@ impl Progress {
     pub(crate) fn ending(&self) -> Option<Partial> {
         let is = |flag: &AtomicBool| flag.load(Ordering::Acquire);
         if is(&self.gone) { Some(Partial::PoolGone) } else { is(&self.stop).then_some(Partial::Stopped) }
+    }
+
+    /// A request was sent to its engine so much late.
+    pub(crate) fn sent(&self, late: Duration) {
+        self.lag_micros.fetch_add(late.as_micros() as u64, Ordering::Relaxed);
+    }
+
+    /// A prompt was computed for so many seconds, as it was to be, and so much longer.
+    pub(crate) fn computed(&self, seconds: f64, late: Duration) {
+        self.computing_micros.fetch_add((1e6 * seconds) as u64, Ordering::Relaxed);
+        self.lag_micros.fetch_add(late.as_micros() as u64, Ordering::Relaxed);
+    }
+
+    /// How many times as long as they should sending requests and computing prompts took: 1 if this machine kept up.
+    #[must_use]
+    pub fn slowdown(&self) -> f64 {
+        let [computing, lag] = [&self.computing_micros, &self.lag_micros].map(|sum| sum.load(Ordering::Relaxed) as f64);
+        if computing > 0.0 { 1.0 + lag / computing } else { 1.0 }
+    }
+
+    /// Counts puts that failed, and why.
+    pub(crate) fn note_failures(&self, stored: &[Result<Stored, PutError>]) {
+        for error in stored.iter().filter_map(|stored| stored.as_ref().err()) {
+            Self::add(&self.failed_puts, 1);
+            match error {
+                PutError::TooLarge { .. } => Self::add(&self.too_large_puts, 1),
+                PutError::NoSpace => Self::add(&self.no_space_puts, 1),
+                _ => {}
+            }
+        }
     }
 
     pub(crate) fn add(counter: &AtomicU64, count: usize) {

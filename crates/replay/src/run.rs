@@ -1,7 +1,7 @@
 //! The run itself: requests go to engines at their times, and answers back to their source.
 
 use crate::clock::{Clock, STEP};
-use crate::contact::Contact;
+use crate::contact::{Contact, Outage};
 use crate::engine::Engine;
 use crate::progress::{Partial, Progress};
 use crate::settings::Settings;
@@ -25,6 +25,10 @@ pub struct Replay {
     pub latest: Duration,
     /// Why it ended before all requests were answered, if it did.
     pub partial: Option<Partial>,
+    /// When the pool took nothing for a while, and then did again. What was asked meanwhile counts, as a miss.
+    pub outages: Vec<Outage>,
+    /// How much of the trace's time passed from the first arrival to the last answer.
+    pub ended: Duration,
 }
 
 /// A request that has arrived.
@@ -114,7 +118,7 @@ pub fn run<S: Source + Send>(
         std::thread::sleep(STEP);
     }
     let (report, partial) = shared.state.into_inner().finish(contact, ended, progress.ending());
-    Ok(Replay { report, latest, partial })
+    Ok(Replay { report, latest, partial, outages: contact.outages(), ended })
 }
 
 /// Sends requests to their engines until there are no more; how late the latest one was.
@@ -136,7 +140,9 @@ fn dispatch<S: Source>(
                 state.under_way += 1;
                 let at = Duration::from_millis(due.0);
                 state.report.arrived(at);
-                latest = latest.max(clock.now().saturating_sub(at));
+                let late = clock.now().saturating_sub(at);
+                latest = latest.max(late);
+                progress.sent(late);
                 let engine = router.choose(&request) as usize;
                 drop(state);
                 // It fails only when the engine's threads have panicked, which the scope then tells.

@@ -1,5 +1,6 @@
 //! What is emulated.
 
+use std::ops::RangeInclusive;
 use thiserror::Error;
 use tidepool_client::ClientConfig;
 use tidepool_sim::cluster::Cluster;
@@ -30,13 +31,16 @@ pub struct InvalidSettings {
 const MOST_THREADS: u64 = 4096;
 
 impl Settings {
+    /// What [`Settings::pace`] may be.
+    pub const PACES: RangeInclusive<f64> = 1e-3..=1e6;
+
     pub(crate) fn validate(&self) -> Result<(), InvalidSettings> {
         let wrong = |field, value: String, allowed| Err(InvalidSettings { field, value, allowed });
         let threads = u64::from(self.cluster.engines) * u64::from(self.cluster.batch);
         if !(1..=MOST_THREADS).contains(&threads) {
             return wrong("engines times batch", threads.to_string(), "1 to 4096");
         }
-        if !(1e-3..=1e6).contains(&self.pace) {
+        if !Self::PACES.contains(&self.pace) {
             return wrong("pace", self.pace.to_string(), "0.001 to 1000000");
         }
         if !(1..=1 << 30).contains(&self.cluster.block_bytes) {

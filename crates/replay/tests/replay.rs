@@ -6,7 +6,7 @@ use tempfile::TempDir;
 use tidepool_catalog::{CatalogConfig, Server};
 use tidepool_client::{Client, ClientConfig, PutOptions};
 use tidepool_node::{Node, NodeConfig};
-use tidepool_replay::{Partial, Progress, Replay, Settings, run};
+use tidepool_replay::{Outage, Partial, Progress, Replay, Settings, run};
 use tidepool_sim::Blocks;
 use tidepool_sim::cluster::{self, Cluster, OpenLoop, Routing};
 use tidepool_trace::{BlockHash, Millis, Request};
@@ -216,4 +216,14 @@ fn a_trace_that_ends_after_its_pool_is_reported_in_part() {
 fn a_pool_that_only_hesitated_in_the_end_is_not_gone() {
     let (played, failed) = without_a_pool_in_the_end(TestPool::start_again);
     assert_eq!((played.partial, played.report.tally.requests, failed), (None, 2, 1));
+}
+
+/// It was as if nothing had happened, though nothing was stored for seconds.
+#[test]
+fn a_pool_that_comes_back_has_an_outage_with_all_that_failed_in_it() {
+    let (played, failed) = without_a_pool_in_the_end(TestPool::start_again);
+    let [Outage { began, ended, failed_puts, .. }] = played.outages[..] else { panic!("{:?}", played.outages) };
+    assert!(began < ended, "{:?}", played.outages);
+    // The replay asked again in the end, maybe more than once.
+    assert!(failed_puts >= failed, "{:?}", played.outages);
 }

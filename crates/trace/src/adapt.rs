@@ -2,7 +2,7 @@
 //!
 //! All of them take and give requests that may have failed to be read; a failure is passed on.
 
-use crate::{BlockHash, LATEST, Millis, Request, SessionId};
+use crate::{BlockHash, LATEST, Millis, Request, SessionId, TraceError};
 use tidepool_types::mix;
 
 /// The requests of a trace from one time to another, counted from the former.
@@ -39,27 +39,39 @@ impl<E, I: Iterator<Item = Result<Request, E>>> Iterator for Slice<I> {
 pub struct Scale<I> {
     requests: I,
     factor: f64,
+    taken: u64,
 }
 
 impl<I> Scale<I> {
-    /// Multiplies all times by `factor`: 0.5 is twice the load. None becomes later than [`LATEST`].
+    /// Multiplies all times by `factor`: 0.5 is twice the load. A time that becomes later than [`LATEST`] ends the trace.
     pub const fn new(requests: I, factor: f64) -> Self {
-        Self { requests, factor }
+        Self { requests, factor, taken: 0 }
+    }
+
+    fn scaled(&self, time: Millis) -> Result<Millis, TraceError> {
+        let scaled = (time.0 as f64 * self.factor).round();
+        if scaled <= LATEST.0 as f64 {
+            return Ok(Millis(scaled as u64));
+        }
+        Err(TraceError::TooLate { request: self.taken, time, factor: self.factor })
+    }
+
+    fn scale(&self, mut request: Request) -> Result<Request, TraceError> {
+        request.at = self.scaled(request.at)?;
+        if let Some(origin) = &mut request.origin {
+            origin.pause = self.scaled(origin.pause)?;
+        }
+        Ok(request)
     }
 }
 
-impl<E, I: Iterator<Item = Result<Request, E>>> Iterator for Scale<I> {
+impl<I: Iterator<Item = Result<Request, TraceError>>> Iterator for Scale<I> {
     type Item = I::Item;
 
     fn next(&mut self) -> Option<I::Item> {
-        let scaled = |time: Millis| Millis((time.0 as f64 * self.factor).round() as u64).min(LATEST);
-        Some(self.requests.next()?.map(|mut request| {
-            request.at = scaled(request.at);
-            if let Some(origin) = &mut request.origin {
-                origin.pause = scaled(origin.pause);
-            }
-            request
-        }))
+        let request = self.requests.next()?;
+        self.taken += 1;
+        Some(request.and_then(|request| self.scale(request)))
     }
 }
 
@@ -111,21 +123,20 @@ const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 mod tests {
     use super::*;
     use crate::Origin;
-    use std::convert::Infallible;
 
-    fn request(at: u64, block: u64) -> Result<Request, Infallible> {
+    fn request(at: u64, block: u64) -> Result<Request, TraceError> {
         let origin =
             Origin { session: SessionId(block), parent: None, turn: 0, pause: Millis(100), calls: None, last: false };
         let blocks = vec![BlockHash(block)];
         Ok(Request { at: Millis(at), input_tokens: 1, output_tokens: 1, blocks, origin: Some(origin) })
     }
 
-    fn trace(times: &[u64]) -> std::vec::IntoIter<Result<Request, Infallible>> {
+    fn trace(times: &[u64]) -> std::vec::IntoIter<Result<Request, TraceError>> {
         times.iter().map(|at| request(*at, *at)).collect::<Vec<_>>().into_iter()
     }
 
-    fn times(requests: impl Iterator<Item = Result<Request, Infallible>>) -> Vec<u64> {
-        requests.map(|request| request.unwrap_or_else(|never| match never {}).at.0).collect()
+    fn times(requests: impl Iterator<Item = Result<Request, TraceError>>) -> Vec<u64> {
+        requests.map(|request| request.unwrap().at.0).collect()
     }
 
     #[test]
@@ -135,9 +146,23 @@ mod tests {
 
     #[test]
     fn scaling_scales_pauses_too() {
-        let scaled: Vec<_> = Scale::new(trace(&[0, 10, 15]), 0.5).flatten().collect();
+        let trace = trace(&[0, 10, 15]);
+        let scaled: Vec<_> = Scale::new(trace, 0.5).flatten().collect();
         assert_eq!(scaled.iter().map(|request| request.at.0).collect::<Vec<_>>(), [0, 5, 8]);
         assert!(scaled.iter().all(|request| request.origin.is_some_and(|origin| origin.pause == Millis(50))));
+    }
+
+    /// Such times were cut to the latest there is, and requests that came hours apart came at once.
+    #[test]
+    fn a_time_that_would_be_too_late_is_an_error_that_names_the_request_and_the_factor() {
+        let mut scaled = Scale::new(trace(&[0, LATEST.0 / 2, LATEST.0]), 2.0);
+        assert_eq!(scaled.next().unwrap().unwrap().at, Millis(0));
+        assert_eq!(scaled.next().unwrap().unwrap().at, LATEST);
+        let error = scaled.next().unwrap().unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "request 3: 9007199254740992 ms times 2 is later than 2^53 ms, the latest that a trace can have"
+        );
     }
 
     /// Block 2 of a second trace became block 1, which the first has too: merged traces had hits that neither had.

@@ -1,5 +1,6 @@
 //! What can be wrong with a trace, and what was met while it was read.
 
+use crate::Millis;
 use std::{fmt, io};
 
 /// Why a trace ends early.
@@ -14,6 +15,16 @@ pub enum TraceError {
     /// The first line belongs to no format that we know.
     #[error("line 1 is of no known format: it begins with {0:?}")]
     UnknownFormat(String),
+    /// A time that was multiplied is later than any that a trace can have.
+    #[error("request {request}: {} ms times {factor} is later than 2^53 ms, the latest that a trace can have", .time.0)]
+    TooLate {
+        /// Which request has it; counts from 1.
+        request: u64,
+        /// The time, or the pause.
+        time: Millis,
+        /// What it was multiplied by.
+        factor: f64,
+    },
 }
 
 /// A line that is not what the format says, or not what it says itself.

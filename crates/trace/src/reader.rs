@@ -150,7 +150,8 @@ impl<R: BufRead> Reader<R> {
         }
         self.report.contradictory += 1;
         self.report.first_contradictory.get_or_insert_with(|| {
-            let reason = format!("{blocks} blocks of {each} tokens for an input of {tokens}");
+            let plural = if blocks == 1 { "" } else { "s" };
+            let reason = format!("{blocks} block{plural} of {each} tokens for an input of {tokens}");
             Malformed { line, reason, start: String::new() }
         });
     }

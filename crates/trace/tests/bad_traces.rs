@@ -98,7 +98,7 @@ fn lengths_that_contradict_the_number_of_blocks_are_counted_and_the_first_is_kep
         let (requests, report) = read(wrong.as_bytes(), Options { strict, ..OPTIONS }).unwrap();
         assert_eq!((requests.len(), report.contradictory, report.malformed), (5, 4, 0));
         let first = report.first_contradictory.unwrap().to_string();
-        assert_eq!(first, "line 2: 1 blocks of 512 tokens for an input of 0");
+        assert_eq!(first, "line 2: 1 block of 512 tokens for an input of 0");
     }
 }
 

@@ -1,5 +1,6 @@
 //! What a failing stream had under way moves to the others; only a peer that is gone fails operations.
 
+use std::net::TcpListener;
 use std::time::Duration;
 use tidepool_transfer::conformance::{collect, read, run};
 use tidepool_transfer::conn::{ConnError, TcpOptions};
@@ -67,6 +68,39 @@ fn writes_of_a_killed_stream_move_to_another() {
         assert!(transport.submit(vec![Op::Write(op)], Deadline::after(Duration::from_secs(20)))[0].is_ok());
         node.close_connections();
         assert!(collect(&mut transport, 1)[0].outcome.is_ok());
+        assert!(node.memory.written(&slot).unwrap() == bytes);
+    }
+}
+
+/// A stream that was being connected again was counted as the one to wake for a waiting write: the write waited for as long as
+/// nothing else woke the thread of the stream that was up.
+#[test]
+fn a_write_goes_out_while_another_stream_is_being_connected() {
+    let node = start_node();
+    fill(&node);
+    let proxy = Proxy::start(node.address(), Break::Never);
+    // Whatever is not woken sleeps for longer than the write may take.
+    let long = Duration::from_secs(60);
+    let config = TcpConfig { streams: 2, stall: long, connect: long, ..TcpConfig::default() };
+    let until = Deadline::after(Duration::from_secs(10));
+    let mut transport = TcpTransport::connect(proxy.address(), EPOCH, ClientId(1), config, until).unwrap();
+    while proxy.connections() < 2 || transport.health() != Health::Up {
+        std::thread::yield_now();
+    }
+    assert_all_read(run(&mut transport, reads()));
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    proxy.redirect_first(silent.local_addr().unwrap());
+    let _hears_nothing = silent.accept().unwrap();
+
+    let bytes = block_bytes(9, 1 << 20);
+    for _ in 0..3 {
+        // Long enough for the other stream's thread to go to sleep.
+        std::thread::sleep(Duration::from_millis(50));
+        let slot = node.memory.reserve(block_id(9), bytes.len());
+        let op = WriteOp { token: 9, id: block_id(9), slot, slab_offset: 0, source: Regions::One(Region::of(&bytes)) };
+        assert!(transport.submit(vec![Op::Write(op)], Deadline::after(Duration::from_secs(10)))[0].is_ok());
+        let completion = collect(&mut transport, 1).remove(0);
+        assert!(completion.outcome.is_ok(), "{completion:?}");
         assert!(node.memory.written(&slot).unwrap() == bytes);
     }
 }

@@ -31,15 +31,21 @@ class Vllm:
     environment: dict[str, str]
 
     def run(self, connector: dict[str, Any] | None, *lengths: int, **variables: str) -> dict[int, Any]:
+        """One instance of its own; its reports by length."""
+        reports = self.reports("instance.py", connector, *lengths, **variables)
+        return {report["length"]: report for report in reports}
+
+    def reports(
+        self, script: str, connector: dict[str, Any] | None, *arguments: int, **variables: str
+    ) -> list[dict[str, Any]]:
+        """What a script beside this file has to say, which it does in lines ``RESULT {...}``."""
         configuration = "none" if connector is None else json.dumps(connector)
-        line = [self.python, str(HERE / "instance.py"), str(self.model), configuration, *map(str, lengths)]
+        line = [self.python, str(HERE / script), str(self.model), configuration, *map(str, arguments)]
         environment = {**os.environ, **self.environment, **variables}
         ended = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=_LIMIT, check=False)
         assert ended.returncode == 0, (ended.stdout + ended.stderr)[-4000:]
-        reports = [
-            json.loads(text.split(" ", 1)[1]) for text in ended.stdout.splitlines() if text.startswith("RESULT ")
-        ]
-        return {report["length"]: report for report in reports}
+        said = (text.removeprefix("RESULT ") for text in ended.stdout.splitlines() if text.startswith("RESULT "))
+        return [json.loads(report) for report in said]
 
     def engine(self, connector: dict[str, Any] | None, model: Path | None = None, **variables: str) -> Engine:
         """One that does what it is told; :func:`running` waits until it can."""

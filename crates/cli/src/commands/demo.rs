@@ -1,8 +1,10 @@
 //! `tidepool demo`: what a pool does for coding agents, in a minute: the same small workload without any cache, with the engines'
 //! own caches, and with a pool that runs for as long as the demo.
 
-use super::client::Outcome;
+use super::client::{Outcome, PARTIAL};
 use super::html::{HtmlArgs, times};
+use super::traces::counted;
+use super::troubles::{Troubles, wrong_bytes};
 use crate::daemon::stop_flag;
 use crate::page::Page;
 use crate::{Status, output, progress};
@@ -10,7 +12,7 @@ use clap::Args;
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::Duration;
 use tidepool_catalog::{CatalogConfig, Server};
@@ -38,22 +40,40 @@ pub struct DemoArgs {
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=1000))]
     sessions: u64,
     /// How much faster than in reality time passes
-    #[arg(long, value_name = "NUMBER", default_value_t = 100.0, value_parser = super::engines::above_zero)]
+    #[arg(long, value_name = "NUMBER", default_value_t = 100.0, value_parser = super::engines::pace)]
     pace: f64,
     /// Memory for the pool
-    #[arg(long, value_name = "SIZE", default_value = "256MiB")]
+    #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = capacity)]
     capacity: ByteSize,
-    /// Where files in memory go
+    /// Where files in memory go; what is missing of it is made, as for a node, and removed in the end
     #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
     dir: PathBuf,
     #[command(flatten)]
     html: HtmlArgs,
 }
 
+/// As much as a node may have, and enough for some blocks.
+fn capacity(text: &str) -> Result<ByteSize, String> {
+    let allowed = ByteSize(1 << 20)..=ByteSize(16 << 40);
+    let size = text.parse().ok().filter(|size| allowed.contains(size));
+    size.ok_or_else(|| format!("allowed is a size as in 80GiB, from {} to {}", allowed.start(), allowed.end()))
+}
+
 /// One way to serve the same sessions.
 struct Arm {
     name: &'static str,
     report: Report,
+    /// What is to be said about it.
+    remarks: Vec<String>,
+    /// Whether a notable part of it failed.
+    is_partial: bool,
+}
+
+/// Why there is no comparison.
+enum Ended {
+    /// It was stopped, or its pool is gone.
+    Early(&'static str),
+    Failed(String),
 }
 
 /// Runs the command.
@@ -61,30 +81,44 @@ pub(super) fn run(args: &DemoArgs) -> Outcome {
     args.html.check()?;
     let (stop, pool) = (stop_flag()?, Pool::start(args)?);
     output::text(&format!(
-        "{} sessions of coding agents on {ENGINES} emulated engines, {} times as fast as in reality\n",
-        args.sessions, args.pace
+        "{} of coding agents on {ENGINES} emulated engines, {} times as fast as in reality\n",
+        counted(args.sessions, "session", "sessions"),
+        args.pace
     ))?;
     output::text(&row(HEAD.map(str::to_owned)))?;
+    let arms = match compare(args, &pool, &stop) {
+        Ok(arms) => arms,
+        Err(Ended::Failed(error)) => return Err(error.into()),
+        Err(Ended::Early(why)) => {
+            output::complain(why);
+            return Ok(Status(PARTIAL));
+        }
+    };
+    args.html.write(|| page(args, &arms))?;
+    if let Some(path) = &args.html.html {
+        output::text(&format!("page: {}\n", path.display()))?;
+    }
+    Ok(if arms.iter().any(|arm| arm.is_partial) { Status(PARTIAL) } else { Status::SUCCESS })
+}
+
+/// Plays all arms, and shows each when it is over.
+fn compare(args: &DemoArgs, pool: &Pool, stop: &Arc<AtomicBool>) -> Result<Vec<Arm>, Ended> {
     // The first two only wait for emulated GPUs, so that one does not mind the other. What moves bytes has the machine for itself.
     let [none, own] = progress::waiting("without the pool", || {
         let arms = [("no cache at all", Blocks(0)), ("engines' own caches", LOCAL)];
         thread::scope(|scope| {
-            let stop = &stop;
             let playing = arms.map(|(name, local)| scope.spawn(move || play(args, (name, local), None, stop)));
-            playing.map(|arm| arm.join().unwrap_or_else(|_| Err("a thread of the demo panicked".to_owned())))
+            let panicked = |_| Err(Ended::Failed("a thread of the demo panicked".to_owned()));
+            playing.map(|arm| arm.join().unwrap_or_else(panicked))
         })
     });
     let mut arms = Vec::new();
     for arm in [none, own] {
         arms.push(show(arm?)?);
     }
-    let with = progress::waiting("with the pool", || play(args, ("with the pool", LOCAL), Some(pool.client()), &stop));
+    let with = progress::waiting("with the pool", || play(args, ("with the pool", LOCAL), Some(pool.client()), stop));
     arms.push(show(with?)?);
-    args.html.write(|| page(args, &arms))?;
-    if let Some(path) = &args.html.html {
-        output::text(&format!("page: {}\n", path.display()))?;
-    }
-    Ok(Status::SUCCESS)
+    Ok(arms)
 }
 
 /// A pool for as long as it is not dropped. Its files go with it.
@@ -155,8 +189,9 @@ fn remove_leftovers(dir: &Path) {
 }
 
 /// Prints the row of an arm that is over.
-fn show(arm: Arm) -> std::io::Result<Arm> {
-    output::text(&row(cells(&arm)))?;
+fn show(arm: Arm) -> Result<Arm, Ended> {
+    output::text(&row(cells(&arm))).map_err(|error| Ended::Failed(error.to_string()))?;
+    arm.remarks.iter().for_each(|remark| output::complain(remark));
     Ok(arm)
 }
 
@@ -165,7 +200,7 @@ fn play(
     (name, local_blocks): (&'static str, Blocks),
     pool: Option<ClientConfig>,
     stop: &Arc<AtomicBool>,
-) -> Result<Arm, String> {
+) -> Result<Arm, Ended> {
     let live = (args.sessions as f64 / 2.0).max(1.0);
     let agents = Agents { sessions: Some(args.sessions), arrivals: Arrivals::Live(live), ..Agents::codex() };
     let block_bytes = TOKEN_BYTES * u64::from(agents.block_tokens);
@@ -179,20 +214,25 @@ fn play(
         ..Cluster::default()
     };
     let settings = Settings { cluster, pool, pace: args.pace, name: "demo".to_owned() };
-    let (sessions, progress) =
-        (agents.sessions().map_err(|error| error.to_string())?, Progress::until(Arc::clone(stop)));
-    let played = tidepool_replay::run(&settings, sessions, &progress).map_err(|error| error.to_string())?;
-    match (progress.wrong_blocks.load(Ordering::Relaxed), played.partial) {
-        (0, None) => Ok(Arm { name, report: played.report }),
-        (0, Some(Partial::Stopped)) => Err("stopped".to_owned()),
-        (0, Some(Partial::PoolGone)) => Err("the pool took nothing any more".to_owned()),
-        (wrong, _) => Err(format!("{wrong} blocks came with wrong bytes")),
+    let failed = |error: &dyn Error| Ended::Failed(error.to_string());
+    let sessions = agents.sessions().map_err(|error| failed(&error))?;
+    let progress = Progress::until(Arc::clone(stop));
+    let played = tidepool_replay::run(&settings, sessions, &progress).map_err(|error| failed(&*error))?;
+    let troubles = Troubles::of(&settings, &progress, &played);
+    match (troubles.wrong(), played.partial) {
+        (0, None) => {}
+        (0, Some(Partial::Stopped)) => return Err(Ended::Early("stopped")),
+        (0, Some(Partial::PoolGone)) => return Err(Ended::Early("the pool took nothing any more")),
+        (wrong, _) => return Err(Ended::Failed(wrong_bytes(wrong))),
     }
+    let remarks = troubles.remarks().iter().map(|remark| format!("{name}: {remark}")).collect();
+    let is_partial = troubles.why_partial().is_some();
+    Ok(Arm { name, report: played.report, remarks, is_partial })
 }
 
 /// The cells of an arm.
 fn cells(arm: &Arm) -> [String; 6] {
-    let Arm { name, report } = arm;
+    let Arm { name, report, .. } = arm;
     let seconds = |micros: u64| format!("{:.2} s", micros as f64 / 1e6);
     [
         (*name).to_owned(),
@@ -216,12 +256,14 @@ fn page(args: &DemoArgs, arms: &[Arm]) -> Page {
     let firsts: Vec<_> = arms.iter().map(|arm| (arm.name, &arm.report.first_token)).collect();
     let plot = times("Time to first token", &firsts);
     let what = format!(
-        "{} sessions of coding agents on {ENGINES} emulated engines, round-robin, {} times as fast as in reality. \
+        "{} of coding agents on {ENGINES} emulated engines, round-robin, {} times as fast as in reality. \
          Every byte that came from the pool was checked.",
-        args.sessions, args.pace
+        counted(args.sessions, "session", "sessions"),
+        args.pace
     );
+    let remarks = arms.iter().flat_map(|arm| &arm.remarks).fold(what, |text, remark| format!("{text} NOTE: {remark}."));
     Page::new("Tidepool: what a pool does for coding agents")
-        .text(&what)
+        .text(&remarks)
         .heading("The same sessions")
         .table(&HEAD, &rows)
         .plot(&plot)

@@ -1,6 +1,7 @@
 //! What engines are like, for the commands that simulate or emulate some.
 
 use clap::Args;
+use tidepool_replay::Settings;
 use tidepool_sim::cluster::{Cluster, Routing, Speed};
 use tidepool_sim::{Blocks, Prefill};
 use tidepool_types::{ByteSize, Span};
@@ -70,4 +71,10 @@ impl EnginesArgs {
 pub(super) fn above_zero(text: &str) -> Result<f64, String> {
     let number = text.parse().ok().filter(|number: &f64| number.is_finite() && *number > 0.0);
     number.ok_or_else(|| "allowed is a number above 0".to_owned())
+}
+
+/// How much faster than in the trace time passes.
+pub(super) fn pace(text: &str) -> Result<f64, String> {
+    let pace = text.parse().ok().filter(|pace| Settings::PACES.contains(pace));
+    pace.ok_or_else(|| format!("allowed is a number from {} to {}", Settings::PACES.start(), Settings::PACES.end()))
 }

@@ -62,9 +62,9 @@ impl InputArgs {
                 (Stream::Trace(Box::new(trace)), fs::metadata(path).map_or(0, |data| data.len()), tokens)
             }
             (None, Some(preset)) => {
-                let agents = self.agents.agents(preset, self.requests.is_some(), self.read.block_tokens, self.seed);
+                let agents = self.agents.agents(preset, self.requests.is_some(), self.read.block_tokens(), self.seed);
                 let requests = agents.requests().map_err(|error| Usage(error.to_string()))?;
-                (Stream::Made(Box::new(requests)), 0, self.read.block_tokens)
+                (Stream::Made(Box::new(requests)), 0, self.read.block_tokens())
             }
             (None, None) => return Err(Usage("a trace, or --preset".to_owned()).into()),
         };

@@ -22,6 +22,7 @@ mod sim;
 mod stat;
 mod trace;
 mod traces;
+mod troubles;
 mod up;
 
 use crate::Status;

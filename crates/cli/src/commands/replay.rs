@@ -2,11 +2,12 @@
 
 use super::Usage;
 use super::client::{ClientArgs, Outcome, PARTIAL};
-use super::engines::{EnginesArgs, above_zero};
+use super::engines::{EnginesArgs, pace};
 use super::html::HtmlArgs;
 use super::input::InputArgs;
 use super::reports;
-use super::traces::{Read, positive};
+use super::traces::{Read, counted, positive, rounded};
+use super::troubles::{Troubles, wrong_bytes};
 use crate::daemon::stop_flag;
 use crate::page::Page;
 use crate::{Status, output, progress};
@@ -14,9 +15,8 @@ use clap::Args;
 use serde_json::{Value, json};
 use std::error::Error;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use tidepool_client::ClientConfig;
-use tidepool_replay::{InvalidSettings, Partial, Progress, Replay, Settings};
+use tidepool_client::{ClientConfig, catalogs::NodeState};
+use tidepool_replay::{InvalidSettings, Progress, Replay, Settings};
 use tidepool_types::ByteSize;
 
 /// What to play, and on what.
@@ -34,7 +34,7 @@ pub struct ReplayArgs {
     #[arg(long, value_name = "SIZE", default_value = "64B", value_parser = positive)]
     token_bytes: ByteSize,
     /// How much faster than in the trace time passes: pauses, computing, decoding. Bytes take the time that they take
-    #[arg(long, value_name = "NUMBER", default_value_t = 20.0, value_parser = above_zero)]
+    #[arg(long, value_name = "NUMBER", default_value_t = 20.0, value_parser = pace)]
     pace: f64,
     /// What the names of this run's blocks begin with; runs of one name share blocks [default: a new one]
     #[arg(long)]
@@ -56,13 +56,13 @@ pub(super) fn run(args: &ReplayArgs) -> Outcome {
     let played = progress::waiting("replaying", || tidepool_replay::run(&settings, input.source(closed), &progress));
     let played = played.map_err(blame)?;
     let read = if played.partial.is_some() { input.read() } else { input.finish()? };
-    let counts = Counts::of(&progress);
+    let troubles = Troubles::of(&settings, &progress, &played);
     match args.client.json {
-        true => output::line(&json_of(args, &played, &counts, &read))?,
-        false => output::text(&format!("{}{}", reports::text(&played.report), counts.text(&played)))?,
+        true => output::line(&json_of(&played, &troubles, &read))?,
+        false => output::text(&format!("{}{}", reports::text(&played.report), troubles.text()))?,
     };
-    args.html.write(|| page(args, &played, &counts, &read))?;
-    status(&played, &counts, read.status())
+    args.html.write(|| page(args, &played, &troubles, &read))?;
+    status(&troubles, read.status())
 }
 
 /// Settings that are not allowed are the command line's fault.
@@ -73,15 +73,23 @@ fn blame(error: Box<dyn Error + Send + Sync>) -> Box<dyn Error> {
 fn settings(args: &ReplayArgs, block_tokens: u32) -> Result<Settings, Box<dyn Error>> {
     let block_bytes = args.token_bytes.0.saturating_mul(block_tokens.into());
     let cluster = args.of_engines.cluster(args.engines, args.input.seed, block_tokens, block_bytes);
-    let pool = if args.no_pool { None } else { Some(find_pool(&args.client)?) };
+    let pool = if args.no_pool { None } else { Some(find_pool(&args.client, block_bytes)?) };
     let name = args.name.clone().unwrap_or_else(|| format!("replay-{}-{}", std::process::id(), now_millis()));
     Ok(Settings { cluster, pool, pace: args.pace, name })
 }
 
-/// How engines connect to the pool, which must be there.
-fn find_pool(args: &ClientArgs) -> Result<ClientConfig, Box<dyn Error>> {
+/// How engines connect to the pool, which must be there and have room for a block of so many bytes.
+fn find_pool(args: &ClientArgs, block_bytes: u64) -> Result<ClientConfig, Box<dyn Error>> {
     let session = args.connect()?;
-    session.expect_nodes()?;
+    let nodes = session.expect_nodes()?;
+    let takers = || nodes.iter().filter(|node| node.state != Some(NodeState::Dead));
+    let largest = takers().map(|node| node.capacity_bytes).max().unwrap_or(0);
+    // Nobody knows how large a node is that no catalog knows.
+    if largest < block_bytes && takers().all(|node| node.capacity_bytes > 0) {
+        let (block, largest) = (rounded(block_bytes), rounded(largest));
+        let why = "no node of the pool can hold a block (--token-bytes times the tokens of a block)";
+        return Err(format!("{why}: it has {block}, the largest node {largest}").into());
+    }
     Ok(session.settings)
 }
 
@@ -90,75 +98,31 @@ fn now_millis() -> u128 {
     std::time::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_millis())
 }
 
-/// What was not as it should be.
-struct Counts {
-    wrong: u64,
-    lost: u64,
-    failed: u64,
-    put: u64,
-}
-
-impl Counts {
-    fn of(progress: &Progress) -> Self {
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let Progress { wrong_blocks, lost_blocks, failed_puts, put_blocks, .. } = progress;
-        Self { wrong: read(wrong_blocks), lost: read(lost_blocks), failed: read(failed_puts), put: read(put_blocks) }
-    }
-
-    fn text(&self, played: &Replay) -> String {
-        let Self { wrong, lost, failed, put } = self;
-        let late = played.latest.as_secs_f64();
-        let text = format!(
-            "blocks        {put} put, {failed} not taken, {lost} gone before they were read, {wrong} wrong\nlate          {late:.3} s at most\n"
-        );
-        played.partial.map_or(text.clone(), |partial| format!("{text}PARTIAL       {}\n", why(partial)))
-    }
-}
-
-fn json_of(args: &ReplayArgs, played: &Replay, counts: &Counts, read: &Read) -> Value {
+fn json_of(played: &Replay, troubles: &Troubles<'_>, read: &Read) -> Value {
     let mut value = reports::json(&played.report, read);
-    let Counts { wrong, lost, failed, put } = counts;
-    value["replay"] = json!({
-        "wrong_blocks": wrong,
-        "lost_blocks": lost,
-        "failed_puts": failed,
-        "put_blocks": put,
-        "latest_seconds": played.latest.as_secs_f64(),
-        "partial": played.partial.is_some() || !read.is_whole(),
-        "ended_early": played.partial.map(why),
-        "pace": args.pace,
-    });
+    value["replay"] = troubles.json();
+    value["replay"]["partial"] = json!(troubles.why_partial().is_some() || !read.is_whole());
     value
 }
 
-/// Why a run ended early, and what that means.
-const fn why(partial: Partial) -> &'static str {
-    match partial {
-        Partial::Stopped => "it was stopped: this is about the requests that were answered before",
-        Partial::PoolGone => {
-            "the pool took nothing any more: this is about the requests that were answered while it did"
-        }
+/// Says what went wrong, and whether that was too much.
+fn status(troubles: &Troubles<'_>, read: Status) -> Outcome {
+    troubles.remarks().iter().for_each(|remark| output::complain(remark));
+    if troubles.wrong() > 0 {
+        return Err(wrong_bytes(troubles.wrong()).into());
     }
+    let Some(why) = troubles.why_partial() else { return Ok(read) };
+    output::complain(why);
+    Ok(Status(PARTIAL))
 }
 
-fn status(played: &Replay, counts: &Counts, read: Status) -> Outcome {
-    if counts.wrong > 0 {
-        return Err(format!("{} blocks came with wrong bytes", counts.wrong).into());
-    }
-    if let Some(partial) = played.partial {
-        output::complain(why(partial));
-        return Ok(Status(PARTIAL));
-    }
-    Ok(read)
-}
-
-fn page(args: &ReplayArgs, played: &Replay, counts: &Counts, read: &Read) -> Page {
+fn page(args: &ReplayArgs, played: &Replay, troubles: &Troubles<'_>, read: &Read) -> Page {
     let engines = format!(
-        "{} emulated engines on {}, {} times as fast as in the trace, {} the pool.",
-        args.engines,
+        "{} on {}, {} times as fast as in the trace, {} the pool.",
+        counted(args.engines.into(), "emulated engine", "emulated engines"),
         args.input.name(),
         args.pace,
         if args.no_pool { "without" } else { "with" }
     );
-    reports::page("Tidepool: replay", &read.with_remarks(&engines), &played.report, &counts.text(played))
+    reports::page("Tidepool: replay", &read.with_remarks(&engines), &played.report, &troubles.text())
 }

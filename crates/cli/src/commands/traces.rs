@@ -1,5 +1,6 @@
 //! Reading traces, for the commands that do: how they are named on the command line, and what is said about bad ones.
 
+use super::Usage;
 use super::client::PARTIAL;
 use crate::{Status, output};
 use clap::Args;
@@ -17,20 +18,38 @@ pub(super) struct ReadArgs {
     /// Stop at the first malformed line instead of skipping it
     #[arg(long)]
     strict: bool,
-    /// Tokens of a block, where the trace does not say
-    #[arg(long, value_name = "N", default_value_t = BLOCK_TOKENS, value_parser = clap::value_parser!(u32).range(1..))]
-    pub(super) block_tokens: u32,
+    /// Tokens of a block; a trace that says otherwise is an error [default: what the trace says, or 512]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    block_tokens: Option<u32>,
 }
 
 /// A trace whose beginning has been read.
 pub(super) type Opened = Reader<std::io::BufReader<fs::File>>;
 
 impl ReadArgs {
+    /// Tokens of a block, where no trace says.
+    pub(super) fn block_tokens(&self) -> u32 {
+        self.block_tokens.unwrap_or(BLOCK_TOKENS)
+    }
+
     pub(super) fn open(&self, path: &Path) -> Result<Opened, Box<dyn Error>> {
         // As everywhere, a dash is standard input.
         let source = if path == Path::new("-") { Path::new("/dev/stdin") } else { path };
-        let options = Options { format: self.format, strict: self.strict, block_tokens: self.block_tokens };
-        Reader::open(source, options).map_err(|error| format!("{}: {error}", path.display()).into())
+        let options = Options { format: self.format, strict: self.strict, block_tokens: self.block_tokens() };
+        let trace = Reader::open(source, options).map_err(|error| format!("{}: {error}", path.display()))?;
+        let (said, wanted) = (trace.block_tokens(), self.block_tokens());
+        if self.block_tokens.is_some() && said != wanted {
+            let what = format!("its first line says that blocks have {said} tokens, --block-tokens {wanted}");
+            return Err(Usage(format!("{}: {what}", path.display())).into());
+        }
+        Ok(trace)
+    }
+
+    /// Says what was odd about a trace that was read. What stopped a strict run was not skipped, and is said elsewhere.
+    pub(super) fn complain(&self, path: &Path, trace: &Opened) {
+        let mut report = trace.report().clone();
+        report.first_malformed = report.first_malformed.filter(|_| !self.strict);
+        Read::new(&path.display().to_string(), trace.block_tokens(), report, None);
     }
 }
 
@@ -64,7 +83,8 @@ impl Read {
                 Stopped::Signal => "stopped",
                 Stopped::Memory => "too little memory is left for the rest of the trace",
             };
-            self.remark(format!("{why}: what follows is about the {} requests before", self.report.requests));
+            let requests = counted(self.report.requests, "request", "requests");
+            self.remark(format!("{why}: what follows is about the {requests} before"));
         }
         self
     }
@@ -124,16 +144,20 @@ impl Read {
 fn remarks(name: &str, report: &Report, error: Option<&str>) -> Vec<String> {
     let Report { requests, malformed, first_malformed, contradictory, first_contradictory, backwards } = report;
     let skipped = first_malformed.as_ref().filter(|_| error.is_none());
-    let skipped = skipped.map(|first| format!("{name}: {malformed} malformed lines skipped; the first: {first}"));
+    let skipped = skipped.map(|first| {
+        let lines = counted(*malformed, "malformed line", "malformed lines");
+        format!("{name}: {lines} skipped; the first: {first}")
+    });
     let odd = first_contradictory.as_ref().map(|first| {
-        let what = "requests have more or fewer blocks than their tokens fill, and are taken as they are; the first";
-        format!("{name}: {contradictory} {what}: {first}")
+        let requests = counted(*contradictory, "request has", "requests have");
+        format!("{name}: {requests} more or fewer blocks than the tokens fill, taken as they are; the first: {first}")
     });
     let backwards = (*backwards > 0).then(|| {
-        let what = "requests are earlier than those before them, and count as arriving with them";
-        format!("{name}: {backwards} {what}")
+        let requests = counted(*backwards, "request is", "requests are");
+        format!("{name}: {requests} earlier than what is before, and taken as arriving with that")
     });
-    let ended = error.map(|error| format!("{error}; what follows is about the {requests} requests before"));
+    let before = counted(*requests, "request", "requests");
+    let ended = error.map(|error| format!("{error}; what follows is about the {before} before"));
     [skipped, odd, backwards, ended].into_iter().flatten().collect()
 }
 
@@ -180,6 +204,11 @@ pub(super) fn grouped(number: u64) -> String {
     groups.collect::<Vec<_>>().join(",")
 }
 
+/// So many of something, which has another name if it is one.
+pub(super) fn counted(number: u64, one: &str, many: &str) -> String {
+    format!("{} {}", grouped(number), if number == 1 { one } else { many })
+}
+
 /// A size for people, in binary units with one digit.
 pub(super) fn rounded(bytes: u64) -> String {
     let units = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
@@ -202,6 +231,7 @@ mod tests {
     #[test]
     fn numbers_and_sizes_are_written_for_people() {
         assert_eq!([0, 999, 1000, 12_345_678].map(grouped), ["0", "999", "1,000", "12,345,678"]);
+        assert_eq!([0, 1, 2000].map(|number| counted(number, "day", "days")), ["0 days", "1 day", "2,000 days"]);
         assert_eq!([5, 2048, 3 << 39].map(rounded), ["5 B", "2.0 KiB", "1.5 TiB"]);
     }
 }

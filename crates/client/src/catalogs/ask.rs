@@ -152,9 +152,10 @@ impl Catalogs {
             async move { client.match_prefix(MatchPrefixRequest { ids, lengths, want }).await }
         };
         let (answers, complete) = self.ask(deadline, call, |reply| runs(reply, &lengths));
+        let answered = !answers.is_empty();
         let nothing = chains.iter().map(|_| Located::nowhere(0)).collect();
         let runs = answers.into_iter().fold(nothing, longest);
-        Prefixes { runs, complete: complete && whole }
+        Prefixes { runs, complete: complete && whole, answered }
     }
 
     pub(super) fn ask_members(&self, deadline: Deadline) -> Members {

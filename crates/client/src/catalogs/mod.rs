@@ -83,6 +83,8 @@ pub struct Prefixes {
     pub runs: Vec<Located>,
     /// Whether longer runs are ruled out.
     pub complete: bool,
+    /// Whether a catalog answered at all.
+    pub answered: bool,
 }
 
 impl Prefixes {

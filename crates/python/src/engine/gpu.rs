@@ -52,6 +52,13 @@ impl GpuCopies {
         .map_err(failed)
     }
 
+    /// What was measured when the GPU was opened: (to the GPU, bytes of a piece, seconds by the kernel, seconds by the engines).
+    fn measured(&self) -> Vec<(bool, usize, f64, f64)> {
+        let all = self.gpu.choice().times().iter();
+        all.map(|times| (times.way == Way::In, times.len, times.kernel.as_secs_f64(), times.engine.as_secs_f64()))
+            .collect()
+    }
+
     /// Whether pieces of this length are copied by the kernel, to the GPU and from it; the copy engines have the others.
     fn takes_kernel(&self, length: usize) -> (bool, bool) {
         let is_kernel = |way| self.gpu.choice().method(way, length) == tidepool_cuda::Method::Kernel;

@@ -75,6 +75,12 @@ impl Proxy {
         self.shared.passed.load(Ordering::Acquire)
     }
 
+    /// Connections that were made and not closed by the proxy.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.shared.streams.lock().len() / 2
+    }
+
     /// Changes how the proxy breaks, from now on.
     pub fn set(&self, how: Break) {
         *self.shared.how.lock() = how;
@@ -84,6 +90,13 @@ impl Proxy {
     pub fn redirect(&self, node: SocketAddr) {
         *self.shared.node.lock() = node;
         self.shared.streams.lock().drain(..).for_each(|stream| drop(stream.shutdown(Shutdown::Both)));
+    }
+
+    /// Closes the oldest connection and sends new ones to another node.
+    pub fn redirect_first(&self, node: SocketAddr) {
+        *self.shared.node.lock() = node;
+        // Each connection has two ends here.
+        self.shared.streams.lock().drain(..2).for_each(|stream| drop(stream.shutdown(Shutdown::Both)));
     }
 }
 

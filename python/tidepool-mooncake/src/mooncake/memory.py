@@ -33,3 +33,21 @@ class HostMemory:
 
 class MooncakeHostMemAllocator(HostMemory):
     """Host memory for an engine's own buffers."""
+
+
+def bind_to_numa_node(node: int) -> None:
+    """Does nothing: memory lies where its segment was started."""
+
+
+def get_alloc_func_addr() -> int:
+    """The address of a function that allocates host memory: the C library's ``malloc``."""
+    return _address_of("malloc")
+
+
+def get_free_func_addr() -> int:
+    """The address of the function that takes it back: the C library's ``free``."""
+    return _address_of("free")
+
+
+def _address_of(function: str) -> int:
+    return ctypes.cast(getattr(ctypes.CDLL(None), function), ctypes.c_void_p).value or 0

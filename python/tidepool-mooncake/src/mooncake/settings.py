@@ -32,6 +32,23 @@ _PROTOCOLS = (
     "ub",
     "ubshmem",
 )
+#: What ``setup`` takes, in this order; of these so many are needed.
+_SETUP = (
+    "local_hostname",
+    "metadata_server",
+    "global_segment_size",
+    "local_buffer_size",
+    "protocol",
+    "rdma_devices",
+    "master_server_addr",
+    "engine",
+    "enable_ssd_offload",
+    "ssd_offload_path",
+    "tenant_id",
+    "enable_client_http_server",
+    "client_http_port",
+)
+_NEEDED = 7
 _warned: set[str] = set()
 
 
@@ -170,3 +187,26 @@ def resolve(host: str, port: int) -> str:
     info = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     address = str(info[4][0])
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+def setup_arguments(arguments: Sequence[Any], settings: dict[str, Any]) -> dict[str, Any]:
+    """What ``setup`` was given, by name, whether in one dict or one by one."""
+    if len(arguments) == 1 and isinstance(arguments[0], dict):
+        named = with_known_names(arguments[0] | settings, _SETUP)
+        if not named.get("master_server_addr"):
+            raise SettingError("master_server_addr is missing: allowed are masters as host:port")
+        return {"local_hostname": "localhost", **named}
+    unknown = set(settings) - set(_SETUP)
+    given = dict(zip(_SETUP, arguments, strict=False)) | settings
+    missing = [name for name in _SETUP[:_NEEDED] if name not in given]
+    if len(arguments) > len(_SETUP) or unknown or missing:
+        # A caller that tries newer arguments first expects this one to be refused like so.
+        what = f"missing {missing}" if missing else f"unknown {sorted(unknown)}" if unknown else "too many"
+        raise TypeError(f"setup(): incompatible function arguments: {what}")
+    for name in ("local_hostname", "metadata_server", "protocol", "rdma_devices", "master_server_addr"):
+        if not isinstance(given[name], str):
+            raise TypeError(f"setup(): incompatible function arguments: {name} is a str, not {given[name]!r}")
+    for name in ("global_segment_size", "local_buffer_size"):
+        if not isinstance(given[name], str):
+            check_number(name, given[name])
+    return given

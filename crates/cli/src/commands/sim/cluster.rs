@@ -5,7 +5,7 @@ use crate::commands::Usage;
 use crate::commands::client::Outcome;
 use crate::commands::engines::above_zero;
 use crate::commands::reports;
-use crate::commands::traces::{Read, positive};
+use crate::commands::traces::{Read, counted, positive};
 use crate::daemon::stop_flag;
 use crate::page::Page;
 use crate::{output, progress};
@@ -67,8 +67,9 @@ pub(super) fn run(args: &SimArgs, engines: u32) -> Outcome {
 fn page(args: &SimArgs, engines: u32, report: &Report, read: &Read) -> Page {
     let pool = if args.cluster.no_pool { "without a pool" } else { "with a pool" };
     let what = format!(
-        "{} on {engines} simulated engines {pool}, {} a host.",
+        "{} on {} {pool}, {} a host.",
         args.input.name(),
+        counted(engines.into(), "simulated engine", "simulated engines"),
         args.cluster.engines_per_host
     );
     reports::page("Tidepool: a simulated cluster", &read.with_remarks(&what), report, "")

@@ -8,7 +8,7 @@ use super::engines::EnginesArgs;
 use super::html::{HtmlArgs, rows};
 use super::input::InputArgs;
 use super::reports;
-use super::traces::{Read, SizeArgs, grouped, positive, rounded};
+use super::traces::{Read, SizeArgs, counted, grouped, positive, rounded};
 use crate::daemon::stop_flag;
 use crate::output;
 use crate::page::Page;
@@ -174,15 +174,15 @@ fn text(args: &SimArgs, read: &Read, Blocks(capacity): Blocks, tally: &Tally, ev
     let bytes = capacity.saturating_mul(args.size.block_bytes(read.block_tokens));
     let size = match Blocks(capacity) {
         Blocks::UNLIMITED => "no limit".to_owned(),
-        _ => format!("{} blocks ({})", grouped(capacity), rounded(bytes)),
+        _ => format!("{} ({})", counted(capacity, "block", "blocks"), rounded(bytes)),
     };
     let admission = if args.admission == Rule::All { String::new() } else { format!(", {}", args.admission) };
     format!(
-        "hit rate   {:.2} %\nhits       {} of {} blocks\ncache      {size}, {}{admission}\nevicted    {} blocks\n",
+        "hit rate   {:.2} %\nhits       {} of {}\ncache      {size}, {}{admission}\nevicted    {}\n",
         100.0 * tally.hit_rate(),
         grouped(tally.hit_blocks),
-        grouped(tally.blocks),
+        counted(tally.blocks, "block", "blocks"),
         args.policy,
-        grouped(evicted.0),
+        counted(evicted.0, "block", "blocks"),
     )
 }

@@ -31,5 +31,5 @@ pub(super) fn run(args: &GenerateArgs) -> Outcome {
     let agents = args.agents.agents(args.preset, args.requests.is_some(), args.block_tokens, args.seed);
     let requests = agents.requests().map_err(|error| Usage(error.to_string()))?;
     let most = args.requests.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX));
-    args.write.tell(&args.write.write(args.block_tokens, requests.take(most).map(Ok))?)
+    args.write.tell(args.write.write(args.block_tokens, requests.take(most).map(Ok))?)
 }

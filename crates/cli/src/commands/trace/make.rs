@@ -2,7 +2,7 @@
 
 use crate::commands::Usage;
 use crate::commands::client::Outcome;
-use crate::commands::traces::{Opened, Read, ReadArgs, TraceArgs, grouped};
+use crate::commands::traces::{Opened, ReadArgs, TraceArgs, counted};
 use crate::daemon::stop_flag;
 use crate::{Status, files, output, progress};
 use clap::Args;
@@ -114,24 +114,19 @@ pub(super) fn merge(args: &MergeArgs) -> Outcome {
     if let Some(other) = traces.iter().find(other) {
         return Err(format!("blocks of {tokens} and of {} tokens cannot be merged", other.block_tokens()).into());
     }
-    let written = args.write.write(tokens, Merge::new(traces.iter_mut().collect(), args.shared));
-    args.traces.iter().zip(&traces).for_each(|(path, trace)| complain(path, trace));
-    args.write.tell(&written?)
+    let named = args.traces.iter().zip(&mut traces).map(|(path, trace)| trace.map(|request| name_error(path, request)));
+    let written = args.write.write(tokens, Merge::new(named.collect(), args.shared));
+    args.traces.iter().zip(&traces).for_each(|(path, trace)| args.read.complain(path, trace));
+    args.write.tell(written?)
 }
 
-/// Says what was wrong with a trace that was read.
-fn complain(path: &Path, trace: &Opened) {
-    Read::new(&path.display().to_string(), trace.block_tokens(), trace.report().clone(), None);
+/// What cannot be read is said with the name of its file.
+fn name_error(path: &Path, request: Result<Request, TraceError>) -> Result<Request, String> {
+    request.map_err(|error| format!("{}: {error}", path.display()))
 }
 
 /// Requests that come one after the other.
 type Requests<'a> = Box<dyn Iterator<Item = Result<Request, TraceError>> + 'a>;
-
-/// What was written, and why no more.
-pub(super) struct Written {
-    pub(super) requests: u64,
-    pub(super) error: Option<String>,
-}
 
 impl WriteArgs {
     /// For a command that has arguments of its own.
@@ -142,17 +137,19 @@ impl WriteArgs {
     /// Writes what `make` makes of a trace.
     fn all_of(&self, args: &TraceArgs, make: impl for<'a> FnOnce(&'a mut Opened) -> Requests<'a>) -> Outcome {
         let mut trace = args.open()?;
-        let written = self.write(trace.block_tokens(), make(&mut trace));
-        complain(&args.path, &trace);
-        self.tell(&written?)
+        let requests = |trace| make(trace).map(|request| name_error(&args.path, request));
+        let written = self.write(trace.block_tokens(), requests(&mut trace));
+        args.read.complain(&args.path, &trace);
+        self.tell(written?)
     }
 
-    /// Writes a file beside the one that is wanted, so that a trace can be replaced by what is made of it.
+    /// Writes a file beside the one that is wanted, so that a trace can be replaced by what is made of it: all of it, or none. How
+    /// many requests it has.
     pub(super) fn write(
         &self,
         block_tokens: u32,
-        requests: impl Iterator<Item = Result<Request, TraceError>>,
-    ) -> Result<Written, Box<dyn Error>> {
+        requests: impl Iterator<Item = Result<Request, String>>,
+    ) -> Result<u64, Box<dyn Error>> {
         let path = &self.output;
         if files::is_in_the_way(path) {
             return Err(Usage(format!("{} is not a file", path.display())).into());
@@ -169,17 +166,24 @@ impl WriteArgs {
         let file = File::create(&part).map_err(|error| blame(&error))?;
         if self.is_live {
             let kept = |error: &dyn Error| format!("{}; what came before is in {}", blame(error), part.display());
-            let written = write_through(file, block_tokens, requests).map_err(|error| kept(&error))?;
+            let written = write_through(file, block_tokens, requests).map_err(|error| kept(&*error))?;
             return Ok(std::fs::rename(&part, path).map(|()| written).map_err(|error| kept(&error))?);
         }
         let stop = stop_flag()?;
         let requests = requests.take_while(|_| !stop.load(Ordering::Relaxed));
+        let mut unread = None;
+        let requests = requests.map_while(|request| request.map_err(|error| unread = Some(error)).ok());
         let written = progress::waiting("writing", || write_to(file, block_tokens, requests));
         let written = written.map_err(|error| blame(&error));
-        let written = written.and_then(|written| match written {
-            _ if stop.load(Ordering::Relaxed) => Err(format!("stopped: {} is not written", path.display())),
-            Written { requests: 0, error: None } => Err(format!("no requests: {} is not written", path.display())),
-            written => Ok(written),
+        let why = |written| match (written, unread) {
+            _ if stop.load(Ordering::Relaxed) => Some("stopped".to_owned()),
+            (_, Some(error)) => Some(error),
+            (0, None) => Some("no requests".to_owned()),
+            _ => None,
+        };
+        let written = written.and_then(|written| match why(written) {
+            Some(why) => Err(format!("{why}: {} is not written", path.display())),
+            None => Ok(written),
         });
         let taken = |written| match path.exists() && !self.force {
             true => Err(format!("{} was written by somebody else meanwhile: --force replaces it", path.display())),
@@ -193,16 +197,12 @@ impl WriteArgs {
     }
 
     /// Says what was written.
-    pub(super) fn tell(&self, written: &Written) -> Outcome {
-        let (requests, error) = (written.requests, &written.error);
-        if let Some(error) = error {
-            output::complain(&format!("{error}; only the {requests} requests before were written"));
-        }
+    pub(super) fn tell(&self, requests: u64) -> Outcome {
         match self.json {
-            true => output::line(&json!({ "requests": requests, "error": error }))?,
-            false => output::text(&format!("{} requests\n", grouped(requests)))?,
+            true => output::line(&json!({ "requests": requests }))?,
+            false => output::text(&format!("{}\n", counted(requests, "request", "requests")))?,
         };
-        Ok(if error.is_some() { Status::FAILURE } else { Status::SUCCESS })
+        Ok(Status::SUCCESS)
     }
 }
 
@@ -213,23 +213,13 @@ fn cut_off(path: &Path) -> PathBuf {
     part.into()
 }
 
-/// Requests up to the first that cannot be read.
-fn write_to(
-    file: File,
-    block_tokens: u32,
-    requests: impl Iterator<Item = Result<Request, TraceError>>,
-) -> Result<Written, TraceError> {
+/// Says how many requests were written.
+fn write_to(file: File, block_tokens: u32, requests: impl Iterator<Item = Request>) -> Result<u64, TraceError> {
     let mut writer = Writer::new(BufWriter::with_capacity(1 << 18, file), block_tokens)?;
-    let mut written = Written { requests: 0, error: None };
+    let mut written = 0;
     for request in requests {
-        match request {
-            Ok(request) => writer.write(&request)?,
-            Err(error) => {
-                written.error = Some(error.to_string());
-                break;
-            }
-        }
-        written.requests += 1;
+        writer.write(&request)?;
+        written += 1;
     }
     writer.finish()?;
     Ok(written)
@@ -239,16 +229,16 @@ fn write_to(
 fn write_through(
     file: File,
     block_tokens: u32,
-    requests: impl Iterator<Item = Result<Request, TraceError>>,
-) -> Result<Written, TraceError> {
+    requests: impl Iterator<Item = Result<Request, String>>,
+) -> Result<u64, Box<dyn Error>> {
     let mut whole = 0;
     let write = || {
         let mut writer = Writer::new(&file, block_tokens)?;
-        let mut written = Written { requests: 0, error: None };
+        let mut written = 0;
         for request in requests {
             whole = file.metadata()?.len();
             writer.write(&request?)?;
-            written.requests += 1;
+            written += 1;
         }
         writer.finish()?;
         Ok(written)

@@ -3,7 +3,7 @@
 use super::make::WriteArgs;
 use super::recording::{Bounds, Recording};
 use crate::commands::client::{ClientArgs, Outcome, PARTIAL, Session};
-use crate::commands::traces::{grouped, positive};
+use crate::commands::traces::{counted, positive};
 use crate::daemon::Signals;
 use crate::{Status, files, output};
 use clap::Args;
@@ -69,11 +69,15 @@ pub(super) fn run(args: &RecordArgs) -> Outcome {
     };
     let bounds = Bounds { time: args.time.map(|time| time.0), requests: args.limit, bytes: args.size.0 };
     let mut recording = Recording::new(recorder, started, bounds, args.block_tokens, || signals.have_come());
-    let written =
+    let requests =
         WriteArgs::to(args.output.clone(), args.force).write(args.block_tokens, recording.by_ref().map(Ok))?;
-    let (requests, dropped) = (written.requests, recording.dropped());
+    let (dropped, full) = (recording.dropped(), recording.full());
+    if let Some(bound) = full {
+        output::complain(&format!("{bound} ended the recording: what was looked up later is not in it"));
+    }
     if dropped > 0 {
-        output::complain(&format!("{} look-ups are missing: there was no room for them", grouped(dropped)));
+        let lookups = counted(dropped, "look-up is", "look-ups are");
+        output::complain(&format!("{lookups} missing: there was no room"));
     }
     let gap = recording.gap().as_secs_f64();
     if gap > 0.0 {
@@ -82,16 +86,12 @@ pub(super) fn run(args: &RecordArgs) -> Outcome {
         ));
     }
     match args.client.json {
-        true => output::line(
-            &json!({ "requests": requests, "dropped": dropped, "gap_seconds": gap, "error": written.error }),
-        )?,
-        false => output::text(&format!("{} requests\n", grouped(requests)))?,
+        true => {
+            output::line(&json!({ "requests": requests, "dropped": dropped, "gap_seconds": gap, "ended_by": full }))?
+        }
+        false => output::text(&format!("{}\n", counted(requests, "request", "requests")))?,
     };
-    Ok(match (written.error, gap > 0.0) {
-        (Some(_), _) => Status::FAILURE,
-        (None, true) => Status(PARTIAL),
-        (None, false) => Status::SUCCESS,
-    })
+    Ok(if gap > 0.0 { Status(PARTIAL) } else { Status::SUCCESS })
 }
 
 /// The catalogs that are listened to, once all have answered or have had the time to.

@@ -89,6 +89,15 @@ impl<'a, F: Fn() -> bool> Recording<'a, F> {
         }
     }
 
+    /// The option that bounds what is written and ended it, if one did.
+    pub(super) const fn full(&self) -> Option<&'static str> {
+        match (self.requests >= self.bounds.requests, self.bytes >= self.bounds.bytes) {
+            (true, _) => Some("--limit"),
+            (false, true) => Some("--size"),
+            (false, false) => None,
+        }
+    }
+
     /// Look-ups that are missing because somebody had no room for them.
     pub(super) const fn dropped(&self) -> u64 {
         self.dropped
@@ -179,7 +188,7 @@ impl<F: Fn() -> bool> Iterator for Recording<'_, F> {
 
     fn next(&mut self) -> Option<Request> {
         loop {
-            if self.requests >= self.bounds.requests || self.bytes >= self.bounds.bytes {
+            if self.full().is_some() {
                 return None;
             }
             let now = Instant::now();

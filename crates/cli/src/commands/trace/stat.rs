@@ -14,6 +14,9 @@ use tidepool_sim::{Blocks, Curve, Quantiles, StatBuilder, TraceStat};
 /// Blocks that are followed at a time: figures of a trace with no more are exact.
 const MOST_TRACKED: usize = 4 << 20;
 
+/// How far percentiles may be off: values from 128 on are counted in steps, 64 between two powers of two, and told by their middles.
+const PERCENTILE_ERROR: f64 = 1.0 / 128.0;
+
 /// Which trace.
 #[derive(Debug, Args)]
 pub struct StatArgs {
@@ -64,6 +67,7 @@ fn json(stat: &TraceStat, curve: &Curve, read: &Read) -> Value {
         "hit_rate_ceiling": curve.ceiling(),
         "hit_rate_ceiling_error": curve.error(Blocks::UNLIMITED),
         "blocks_for_one_sampled": curve.unit().0,
+        "percentile_error": PERCENTILE_ERROR,
         "trace": read.describe(),
     });
     for (name, spread) in spreads(stat, curve) {
@@ -77,12 +81,18 @@ fn json(stat: &TraceStat, curve: &Curve, read: &Read) -> Value {
 
 fn summary(stat: &TraceStat, curve: &Curve) -> String {
     let minutes = stat.end.0 as f64 / 60_000.0;
+    let sampled = match curve.unit().0 {
+        1 => String::new(),
+        unit => format!("; reuse is that of one of {unit} blocks"),
+    };
     format!(
-        "requests     {} in {minutes:.1} minutes\nblocks       {}\nsessions     {}\nhit ceiling  {:.2} %\n",
+        "requests     {} in {minutes:.1} minutes\nblocks       {}\nsessions     {}\nhit ceiling  {:.2} %\n\
+         percentiles  exact below 128, within {:.1} % above: values are counted in steps{sampled}\n",
         grouped(stat.requests),
         grouped(stat.blocks),
         grouped(stat.sessions),
         100.0 * curve.ceiling(),
+        100.0 * PERCENTILE_ERROR,
     )
 }
 

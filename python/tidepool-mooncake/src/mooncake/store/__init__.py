@@ -5,7 +5,6 @@ module (:class:`tidepool._native.MooncakeStore`); this file adds set-up, configu
 It is a directory because that is found before Mooncake's own ``store.so``: see :mod:`mooncake.others`.
 """
 
-import ctypes
 import functools
 import json
 import os
@@ -40,7 +39,13 @@ from mooncake.kinds import (
     TaskType,
     TensorParallelism,
 )
-from mooncake.memory import HostMemory, MooncakeHostMemAllocator
+from mooncake.memory import (
+    HostMemory,
+    MooncakeHostMemAllocator,
+    bind_to_numa_node,
+    get_alloc_func_addr,
+    get_free_func_addr,
+)
 from mooncake.ranges import RangeReads
 from mooncake.sessions import GetSessions, PutSessions
 from mooncake.settings import (
@@ -50,10 +55,10 @@ from mooncake.settings import (
     check_number,
     directory,
     log,
+    setup_arguments,
     smallest_block,
     uses_shared_memory,
     warn_of_protocol,
-    with_known_names,
 )
 from mooncake.tasks import TASKS
 from tidepool import InvalidError, TidepoolError
@@ -97,23 +102,6 @@ _WAIT = 5.0
 _DEADLINE = 10.0
 _DEFAULT = ReplicateConfig()
 
-_SETUP = (
-    "local_hostname",
-    "metadata_server",
-    "global_segment_size",
-    "local_buffer_size",
-    "protocol",
-    "rdma_devices",
-    "master_server_addr",
-    "engine",
-    "enable_ssd_offload",
-    "ssd_offload_path",
-    "tenant_id",
-    "enable_client_http_server",
-    "client_http_port",
-)
-_NEEDED = 7
-
 Addresses = Sequence[int]
 
 
@@ -131,7 +119,7 @@ class MooncakeDistributedStore(MooncakeStore):
     def setup(self, *arguments: Any, **settings: Any) -> int:
         """Connects to a master and mounts a segment: Mooncake's arguments in order or by name, or one dict."""
         try:
-            return self._set_up(Settings.of(_setup_arguments(arguments, settings)))
+            return self._set_up(Settings.of(setup_arguments(arguments, settings)))
         except ProtocolError as error:
             log.error("setup: %s", error)
             return _INTERNAL
@@ -458,47 +446,7 @@ class MooncakeDistributedStore(MooncakeStore):
         raise absent_call(self, name)
 
 
-def bind_to_numa_node(node: int) -> None:
-    """Does nothing: memory lies where its segment was started."""
-
-
-def get_alloc_func_addr() -> int:
-    """The address of a function that allocates host memory: the C library's ``malloc``."""
-    return _address_of("malloc")
-
-
-def get_free_func_addr() -> int:
-    """The address of the function that takes it back: the C library's ``free``."""
-    return _address_of("free")
-
-
-def _address_of(function: str) -> int:
-    return ctypes.cast(getattr(ctypes.CDLL(None), function), ctypes.c_void_p).value or 0
-
-
 _serialize_tensor = _deserialize_tensor = _tensor_metadata_size = no_tensors
-
-
-def _setup_arguments(arguments: Sequence[Any], settings: dict[str, Any]) -> dict[str, Any]:
-    if len(arguments) == 1 and isinstance(arguments[0], dict):
-        named = with_known_names(arguments[0] | settings, _SETUP)
-        if not named.get("master_server_addr"):
-            raise SettingError("master_server_addr is missing: allowed are masters as host:port")
-        return {"local_hostname": "localhost", **named}
-    unknown = set(settings) - set(_SETUP)
-    given = dict(zip(_SETUP, arguments, strict=False)) | settings
-    missing = [name for name in _SETUP[:_NEEDED] if name not in given]
-    if len(arguments) > len(_SETUP) or unknown or missing:
-        # A caller that tries newer arguments first expects this one to be refused like so.
-        what = f"missing {missing}" if missing else f"unknown {sorted(unknown)}" if unknown else "too many"
-        raise TypeError(f"setup(): incompatible function arguments: {what}")
-    for name in ("local_hostname", "metadata_server", "protocol", "rdma_devices", "master_server_addr"):
-        if not isinstance(given[name], str):
-            raise TypeError(f"setup(): incompatible function arguments: {name} is a str, not {given[name]!r}")
-    for name in ("global_segment_size", "local_buffer_size"):
-        if not isinstance(given[name], str):
-            check_number(name, given[name])
-    return given
 
 
 def _refusal(config: ReplicateConfig, keys: Sequence[str]) -> int:

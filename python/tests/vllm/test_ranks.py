@@ -1,4 +1,4 @@
-"""Real engines of two ranks, each of which holds a share of every block."""
+"""Real engines of two ranks: tensor parallel, each with a share of every block, and data parallel, each with all."""
 
 from collections.abc import Iterator
 
@@ -26,4 +26,11 @@ def test_engines_of_two_ranks_restore_what_others_of_two_ranks_computed(vllm: Vl
     assert computed["cached"] == 0
     restored = vllm.run(pool.connector(), LENGTH, **TWO_RANKS)[LENGTH]
     assert restored["cached"] == RESTORED
+    assert same_output(computed, restored)
+
+
+def test_a_data_parallel_rank_restores_what_another_computed(vllm: Vllm, pool: TidePool) -> None:
+    computed, restored = vllm.reports("replicas.py", pool.connector(), LENGTH, 0, 1, OMP_NUM_THREADS="1")
+    assert (computed["rank"], computed["cached"]) == (0, 0)
+    assert (restored["rank"], restored["cached"]) == (1, RESTORED)
     assert same_output(computed, restored)

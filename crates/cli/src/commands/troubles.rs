@@ -1,0 +1,186 @@
+//! What went wrong between a replay and its pool: in words, in numbers, and whether it was so much that the report is a partial one.
+
+use super::traces::{counted, rounded};
+use serde_json::{Value, json};
+use std::sync::atomic::{AtomicU64, Ordering};
+use tidepool_replay::{Outage, Partial, Progress, Replay, Settings};
+
+/// Once the pool failed in more than this part of what it was asked for, or of the time, the report is partial.
+const NOTABLE: f64 = 0.01;
+/// Once sending requests and computing prompts took more than so many times as long as it should, times are wrong.
+const TOO_SLOW: f64 = 1.25;
+/// Outages that are told one by one, if they have so many seconds; JSON has all of them.
+const TOLD: usize = 3;
+const WORTH_TELLING: f64 = 0.1;
+
+/// What went wrong, and out of how much.
+pub(super) struct Troubles<'a> {
+    settings: &'a Settings,
+    progress: &'a Progress,
+    played: &'a Replay,
+}
+
+fn read(counter: &AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed)
+}
+
+impl<'a> Troubles<'a> {
+    /// Of a replay that is over.
+    pub(super) const fn of(settings: &'a Settings, progress: &'a Progress, played: &'a Replay) -> Self {
+        Self { settings, progress, played }
+    }
+
+    /// Blocks with wrong bytes: there must not be any.
+    pub(super) fn wrong(&self) -> u64 {
+        read(&self.progress.wrong_blocks)
+    }
+
+    /// Why the report is not about all requests with a pool that served them, if it is not.
+    pub(super) fn why_partial(&self) -> Option<&'static str> {
+        let failed = self.is_notable().then_some(
+            "the pool failed in more than 1 % of the time, of the look-ups or of the blocks: what it would have served counts as misses",
+        );
+        self.played.partial.map(why).or(failed)
+    }
+
+    /// Whether the pool failed in a notable part of what it was asked for. What it evicted between a look-up and a read is no
+    /// failure: pools that are small for their traffic do.
+    fn is_notable(&self) -> bool {
+        let Progress { put_blocks, held_blocks, failed_puts, lookups, failed_lookups, .. } = self.progress;
+        let Progress { promised_blocks, other_blocks, .. } = self.progress;
+        let puts = read(put_blocks) + read(held_blocks) + read(failed_puts);
+        let out: f64 = self.played.outages.iter().map(|outage| self.real_seconds(outage)).sum();
+        let parts = [
+            (out, self.played.ended.as_secs_f64() / self.settings.pace),
+            (read(failed_puts) as f64, puts as f64),
+            (read(failed_lookups) as f64, read(lookups) as f64),
+            (read(other_blocks) as f64, read(promised_blocks) as f64),
+        ];
+        parts.iter().any(|(failed, all)| *failed > NOTABLE * all)
+    }
+
+    /// How long an outage was for us.
+    fn real_seconds(&self, outage: &Outage) -> f64 {
+        outage.ended.saturating_sub(outage.began).as_secs_f64() / self.settings.pace
+    }
+
+    /// What is to be said about all of this, a sentence each.
+    pub(super) fn remarks(&self) -> Vec<String> {
+        let Progress { lookups, failed_lookups, other_blocks, too_large_puts, no_space_puts, .. } = self.progress;
+        let size = rounded(self.settings.cluster.block_bytes);
+        let some = |counter: &AtomicU64| Some(read(counter)).filter(|count| *count > 0);
+        let not_taken = |count: u64| format!("{} not taken", counted(count, "block was", "blocks were"));
+        let counts = [
+            some(failed_lookups).map(|failed| {
+                let all = counted(read(lookups), "look-up", "look-ups");
+                format!("of {all} no catalog answered {failed}: what it would have found counts as missing")
+            }),
+            some(too_large_puts)
+                .map(|count| format!("{}: a block of {size} is larger than any node could take", not_taken(count))),
+            some(no_space_puts).map(|count| format!("{}: no node had room in time", not_taken(count))),
+            some(other_blocks).map(|count| {
+                let blocks = counted(count, "block that was", "blocks that were");
+                format!(
+                    "{blocks} to be read had not the {size} of this run's: blocks of another size are stored under its name ({}), \
+                     and serve nobody; give another --name, or remove them",
+                    self.settings.name
+                )
+            }),
+        ];
+        self.outages().into_iter().chain(counts.into_iter().flatten()).chain(self.lag()).collect()
+    }
+
+    /// That this machine could not keep up with the schedule, if so.
+    fn lag(&self) -> Option<String> {
+        let (slowdown, pace) = (self.progress.slowdown(), self.settings.pace);
+        (slowdown > TOO_SLOW).then(|| {
+            format!(
+                "this machine did not keep up with a pace of {pace}: sending requests and computing prompts took {slowdown:.1} times as \
+                 long as it should, and times in this report are too long by as much or more; a lower --pace helps"
+            )
+        })
+    }
+
+    fn outages(&self) -> Vec<String> {
+        let outages = self.played.outages.iter();
+        let (mut told, mut others): (Vec<&Outage>, Vec<&Outage>) =
+            outages.partition(|outage| self.real_seconds(outage) >= WORTH_TELLING);
+        others.extend(told.drain(told.len().min(TOLD)..));
+        let told = told.iter().map(|outage| {
+            let (began, lasted) = (outage.began.as_secs_f64(), self.real_seconds(outage));
+            let puts = counted(outage.failed_puts, "block was", "blocks were");
+            let lookups = counted(outage.failed_lookups, "look-up was", "look-ups were");
+            format!(
+                "the pool took nothing for {lasted:.1} s, from {began:.1} s of the trace's time on: {puts} not taken, {lookups} not answered"
+            )
+        });
+        let more = (!others.is_empty()).then(|| {
+            let seconds: f64 = others.iter().map(|outage| self.real_seconds(outage)).sum();
+            let puts = counted(others.iter().map(|outage| outage.failed_puts).sum(), "block was", "blocks were");
+            let times = counted(others.len() as u64, "other time", "other times");
+            format!("the pool took nothing {times}, for {seconds:.3} s in all: {puts} not taken")
+        });
+        told.chain(more).collect()
+    }
+
+    /// For people.
+    pub(super) fn text(&self) -> String {
+        let Progress { put_blocks, failed_puts, lost_blocks, wrong_blocks, .. } = self.progress;
+        let [put, failed, lost, wrong] = [put_blocks, failed_puts, lost_blocks, wrong_blocks].map(read);
+        let (late, slowdown) = (self.played.latest.as_secs_f64(), self.progress.slowdown());
+        let notes: String = self.remarks().iter().map(|remark| format!("NOTE          {remark}\n")).collect();
+        let partial = self.why_partial().map_or_else(String::new, |why| format!("PARTIAL       {why}\n"));
+        format!(
+            "blocks        {put} put, {failed} not taken, {lost} gone before they were read, {wrong} wrong\n\
+             late          {late:.3} s at most; sending and computing took {slowdown:.2} times as long as it should\n{notes}{partial}"
+        )
+    }
+
+    /// For machines.
+    pub(super) fn json(&self) -> Value {
+        let outage = |outage: &Outage| {
+            json!({
+                "began_seconds": outage.began.as_secs_f64(),
+                "real_seconds": self.real_seconds(outage),
+                "failed_puts": outage.failed_puts,
+                "failed_lookups": outage.failed_lookups,
+            })
+        };
+        json!({
+            "wrong_blocks": self.wrong(),
+            "lost_blocks": read(&self.progress.lost_blocks),
+            "other_blocks": read(&self.progress.other_blocks),
+            "promised_blocks": read(&self.progress.promised_blocks),
+            "failed_puts": read(&self.progress.failed_puts),
+            "too_large_puts": read(&self.progress.too_large_puts),
+            "no_space_puts": read(&self.progress.no_space_puts),
+            "put_blocks": read(&self.progress.put_blocks),
+            "held_blocks": read(&self.progress.held_blocks),
+            "lookups": read(&self.progress.lookups),
+            "failed_lookups": read(&self.progress.failed_lookups),
+            "outages": self.played.outages.iter().map(outage).collect::<Vec<_>>(),
+            "latest_seconds": self.played.latest.as_secs_f64(),
+            "slowdown": self.progress.slowdown(),
+            "partial": self.why_partial().is_some(),
+            "why_partial": self.why_partial(),
+            "ended_early": self.played.partial.map(why),
+            "remarks": self.remarks(),
+            "pace": self.settings.pace,
+        })
+    }
+}
+
+/// Why a run ended early, and what that means.
+const fn why(partial: Partial) -> &'static str {
+    match partial {
+        Partial::Stopped => "it was stopped: this is about the requests that were answered before",
+        Partial::PoolGone => {
+            "the pool took nothing any more: this is about the requests that were answered while it did"
+        }
+    }
+}
+
+/// What fails a run.
+pub(super) fn wrong_bytes(blocks: u64) -> String {
+    format!("{} with wrong bytes", counted(blocks, "block came", "blocks came"))
+}
