@@ -51,3 +51,63 @@ fn throughput_of_requests_and_tokens_is_of_one_time_which_is_told() {
     let shown = stdout(&tidepool(&[&["sim"], &short[..]].concat()));
     assert!(shown.contains("over the whole run, which is too short") && !shown.contains("steady:"), "{shown}");
 }
+
+/// Where queues filled in bursts only, the report said that nothing had held requests back.
+#[test]
+fn what_requests_waited_for_is_named_where_nothing_is_saturated() {
+    let dir = tempfile::tempdir().unwrap();
+    let blocks: Vec<String> = (0..20).map(|block| block.to_string()).collect();
+    // Eight requests for the same prompt every minute, whose host sends it out for twenty seconds of that.
+    let line = |n: u64| {
+        let (at, ids) = (n / 8 * 60_000, blocks.join(", "));
+        format!("{{\"timestamp\": {at}, \"input_length\": 10240, \"output_length\": 5, \"hash_ids\": [{ids}]}}\n")
+    };
+    let path = dir.path().join("bursts.jsonl");
+    std::fs::write(&path, (0..200).map(line).collect::<String>()).unwrap();
+    let flags = [path.to_str().unwrap(), "--engines", "4", "--local", "0B", "--nic-rate", "500MiB"];
+    let report = sim(&flags);
+    assert_eq!(report["saturated"], Value::Array(Vec::new()));
+    assert_eq!(report["most_waited"]["resource"], "nic_out");
+    let (wait, most) = (number(&report, "/most_waited/mean_wait_ms"), number(&report, "/most_waited/most"));
+    assert!((2000.0..20_000.0).contains(&wait) && (0.1..0.8).contains(&most), "{report}");
+    assert_eq!(report["most_waited"]["mean_wait_ms"], report["loads"]["nic_out"]["mean_wait_ms"]);
+    let shown = stdout(&tidepool(&[&["sim"], &flags[..]].concat()));
+    let waiting = format!("\nsaturated     nothing\nwaiting       {:.3} s a request for nic_out", wait / 1000.0);
+    assert!(shown.contains(&waiting), "{shown}");
+    // Who never meets anybody waits for nothing.
+    let alone = sim(&[path.to_str().unwrap(), "--engines", "4", "--requests", "1"]);
+    assert_eq!(alone["most_waited"], Value::Null);
+}
+
+/// Milliseconds from 2^44 on, of up to 2^53 that a trace may have, were the same to a cluster: every time in its report was zero.
+#[test]
+fn requests_at_the_latest_times_that_a_trace_may_have_fare_as_any_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let report = |start: u64| {
+        let line = |n: u64| {
+            let at = start + n * 1000;
+            format!("{{\"timestamp\": {at}, \"input_length\": 1000, \"output_length\": 50, \"hash_ids\": [1, {n}]}}\n")
+        };
+        let path = dir.path().join("late.jsonl");
+        std::fs::write(&path, (0..100).map(line).collect::<String>()).unwrap();
+        sim(&[path.to_str().unwrap(), "--engines", "2"])
+    };
+    let (early, late) = (report(0), report((1 << 53) - 100_000));
+    assert!(number(&late, "/seconds") > 99.0, "{late}");
+    for what in ["hit_rate", "first_token_ms", "end_to_end_ms", "requests_per_second", "loads"] {
+        assert_eq!(early[what], late[what], "{what}");
+    }
+}
+
+#[test]
+fn a_capacity_that_is_too_small_is_told_by_the_flag_that_gave_it() {
+    let refused = |flag: &str, value: &str| {
+        let output = tidepool(&["sim", "--preset", "codex", "--sessions", "1", "--engines", "2", flag, value]);
+        assert_eq!(code(&output), 2);
+        stderr(&output)
+    };
+    let blocks = refused("--capacity-blocks", "1");
+    assert!(blocks.contains("--capacity-blocks: allowed is a block or more for each node, 2 in all"), "{blocks}");
+    let bytes = refused("--capacity", "64MiB");
+    assert!(bytes.contains("--capacity: allowed is a block or more for each node, 128.0 MiB in all"), "{bytes}");
+}

@@ -55,7 +55,10 @@ fn mistakes_are_named_with_what_is_allowed() {
     let trace = rounds(&dir);
     let cases: [(&[&str], &str); 9] = [
         (&["sim", text(&trace), "--capacity", "1MiB"], "allowed is a block or more for each node, 64.0 MiB in all"),
-        (&["sim", text(&trace), "--engines", "8", "--capacity-blocks", "7"], "512.0 MiB in all"),
+        (
+            &["sim", text(&trace), "--engines", "8", "--capacity-blocks", "7"],
+            "--capacity-blocks: allowed is a block or more for each node, 8 in all",
+        ),
         (&["sim", text(&trace), "--policy", "mru"], "allowed are lru, s3fifo, sieve, agents, clairvoyant and optimal"),
         (&["sim", "/dev/null", "--policy", "optimal"], "--policy optimal reads the trace twice: allowed is a file"),
         (

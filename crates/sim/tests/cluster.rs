@@ -116,6 +116,23 @@ fn one_request_takes_as_long_as_its_parts() {
     assert!(report.loads.iter().all(|load| load.waited == 0.0), "{:?}", report.loads);
 }
 
+#[test]
+fn a_request_that_loads_from_several_hosts_does_not_wait_for_itself() {
+    let cluster = Cluster { engines: 3, local_blocks: Blocks(0), node_blocks: Blocks(100), ..Cluster::default() };
+    let request = |at: u64, count: u64| {
+        let blocks = (0..count).map(BlockHash).collect();
+        Request { at: Millis(at), input_tokens: count as u32 * TOKENS, output_tokens: 1, blocks, origin: None }
+    };
+    let report =
+        run(&cluster, &mut OpenLoop::new([request(0, 4), request(60_000, 8), request(120_000, 8)].into_iter()));
+    assert_eq!((report.tally.hit_blocks, report.network_bytes), (12, 12 * cluster.block_bytes));
+    assert!(report.most_waited().is_none(), "{:?}", report.most_waited());
+    // Two that come at once do wait: for the host that has it all, and for each other.
+    let together = [request(0, 8), request(60_000, 8), request(60_000, 8)];
+    let waited = run(&cluster, &mut OpenLoop::new(together.into_iter())).most_waited().map(|load| load.kind);
+    assert_eq!(waited, Some(Kind::NicOut));
+}
+
 /// Hits were decided when a request came: of a prompt that came again while it was computed, nothing was found. A real engine looks
 /// it up when it gets to it.
 #[test]

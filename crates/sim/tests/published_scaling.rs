@@ -39,10 +39,15 @@ impl Source for Watched {
     }
 }
 
-/// Three generations of sessions. Throughput is of a time in which as many are under way as ever.
+/// Three generations of sessions.
 fn simulate(cluster: &Cluster) -> Report {
+    simulate_generations(cluster, 3)
+}
+
+/// So many generations of sessions. Throughput is of a time in which as many are under way as ever.
+fn simulate_generations(cluster: &Cluster, generations: u64) -> Report {
     let live = cluster.engines * 75 / 12;
-    let agents = Agents { sessions: Some(3 * u64::from(live)), ..Agents::scaling(live) };
+    let agents = Agents { sessions: Some(generations * u64::from(live)), ..Agents::scaling(live) };
     let mut source = Watched { sessions: agents.sessions().unwrap(), live: live as usize, full: None };
     let report = run(cluster, &mut source);
     let (from, until) = source.full.expect("they are all under way at some time");
@@ -103,6 +108,17 @@ fn a_tenth_of_the_network_bends_the_line_and_is_named() {
         assert!(named.iter().all(|kind| matches!(kind, Kind::NicIn | Kind::NicOut)), "{engines}: {saturated:?}");
         assert!(saturated.first().is_some_and(|load| load.mean > 0.8), "{engines}: {saturated:?}");
     }
+}
+
+/// Prints run B of docs/evaluation.md, with the time while all sessions are under way.
+#[test]
+#[ignore = "prints figures; three of these sizes are checked every time"]
+fn whole_runs_have_less_because_of_their_ends() {
+    let reports = [12, 24, 36, 48, 60].map(|engines| (engines, simulate_generations(&cluster(engines), 4)));
+    let whole = |(engines, report): &(u32, Report)| report.whole_run().requests / f64::from(*engines);
+    let part = |of| 100.0 * whole(of) / whole(&reports[0]);
+    println!("over whole runs, % of linear: {:.0?}", reports.iter().map(part).collect::<Vec<_>>());
+    println!("in the steady state, parts of linear: {:.3?}", shape(&reports, |of| of.requests));
 }
 
 /// Nobody keeps the shared prompt but the host that computed it first: all engines' loads meet there.

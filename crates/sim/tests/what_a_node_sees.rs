@@ -6,19 +6,29 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tidepool_policy::eviction::{Policy, Use};
 use tidepool_sim::{Blocks, Pool, Tally};
-use tidepool_trace::{Options, Reader, Request};
+use tidepool_trace::{BlockHash, Options, Reader, Request};
 use tidepool_workload::Agents;
 
 /// Hits in per cent.
 fn hits(requests: &[Request], capacity: u64, policy: Policy) -> f64 {
+    hits_in_order(requests, capacity, policy, |blocks| blocks.iter().rev().copied().collect())
+}
+
+/// The same of a node that uses the blocks of a batch in this order.
+fn hits_in_order(
+    requests: &[Request],
+    capacity: u64,
+    policy: Policy,
+    order: impl Fn(&[BlockHash]) -> Vec<BlockHash>,
+) -> f64 {
     let (mut pool, mut tally) = (Pool::new(Blocks(capacity), policy.build()), Tally::default());
     for request in requests {
         let run = pool.run(&request.blocks);
         tally.add(request, run, 512);
         let (read, put) = request.blocks.split_at(run.0 as usize);
         let usage = Use { at: Duration::from_millis(request.at.0), ..Use::default() };
-        for block in read.iter().rev().chain(put.iter().rev()) {
-            pool.use_one(*block, &usage);
+        for block in order(read).into_iter().chain(order(put)) {
+            pool.use_one(block, &usage);
         }
     }
     100.0 * tally.hit_rate()
@@ -40,6 +50,16 @@ fn lru_is_never_far_behind(name: &str, requests: &[Request], sizes: &[u64], by: 
 fn agents_leave_lru_the_default_of_a_node() {
     let requests: Vec<_> = Agents::codex().requests().expect("presets are valid").take(4000).collect();
     lru_is_never_far_behind("codex", &requests, &[2000, 4000], 8.0);
+}
+
+/// A prefix is useless without its start, which so must be what was used last.
+#[test]
+fn a_batch_that_is_used_from_its_end_hits_more() {
+    let requests: Vec<_> = Agents::codex().requests().expect("presets are valid").collect();
+    let backwards = hits(&requests, 4000, Policy::Lru);
+    let forwards = hits_in_order(&requests, 4000, Policy::Lru, <[_]>::to_vec);
+    println!("all of codex at 4000 blocks, lru: {backwards:.1} backwards, {forwards:.1} forwards");
+    assert!(backwards > forwards);
 }
 
 #[test]

@@ -91,6 +91,7 @@ fn codex_sessions_are_as_long_as_published() {
         near("input of turn 30", seed, mean(&inputs(&trace, 29)), 80_000.0, 0.05);
         near("new tokens a turn", seed, mean(&growth(&trace)), 2242.0, 0.03);
         let longest = trace.iter().map(|request| request.input_tokens).max().unwrap_or(0);
+        println!("seed {seed}: longest input {longest}, published over 180,000");
         assert!((180_001..=200_000).contains(&longest), "seed {seed}: longest input {longest}, published over 180,000");
         let (input, output): (Vec<f64>, Vec<f64>) =
             trace.iter().map(|request| (f64::from(request.input_tokens), f64::from(request.output_tokens))).unzip();

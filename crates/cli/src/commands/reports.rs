@@ -23,8 +23,13 @@ pub(super) fn json(report: &Report, read: &Read) -> Value {
         json!({ "mean": times.mean() / 1000.0, "p50": at(0.5), "p90": at(0.9), "p99": at(0.99), "max": at(1.0) })
     };
     let load = |load: &Load| {
-        let Load { count, mean, most, waited, .. } = *load;
-        json!({ "count": count, "mean": mean, "most": most, "waited_seconds": waited })
+        let (Load { count, mean, most, waited, .. }, each) = (*load, 1000.0 * report.mean_wait(load));
+        json!({ "count": count, "mean": mean, "most": most, "waited_seconds": waited, "mean_wait_ms": each })
+    };
+    let named = |of: &Load| {
+        let mut object = load(of);
+        object["resource"] = json!(of.kind.name());
+        object
     };
     let Throughput { requests, within_limits, input_tokens, output_tokens, .. } = report.throughput();
     let whole = report.whole_run();
@@ -56,11 +61,8 @@ pub(super) fn json(report: &Report, read: &Read) -> Value {
         },
         "gpu_seconds_saved": saved(report),
         "gpu_seconds_computed": report.computed_seconds,
-        "saturated": report.saturated().iter().map(|of| {
-            let mut object = load(of);
-            object["resource"] = json!(of.kind.name());
-            object
-        }).collect::<Vec<_>>(),
+        "saturated": report.saturated().iter().map(named).collect::<Vec<_>>(),
+        "most_waited": report.most_waited().as_ref().map(named),
         "loads": loads,
         "trace": read.describe(),
     })
@@ -71,10 +73,10 @@ pub(super) fn text(report: &Report) -> String {
     if report.loads.is_empty() {
         return summary(report);
     }
-    let row = |[name, count, mean, most, waited]: [String; 5]| {
-        format!("{name:<10} {count:>6} {mean:>8} {most:>8} {waited:>12}\n")
+    let row = |[name, count, mean, most, waited, each]: [String; 6]| {
+        format!("{name:<10} {count:>6} {mean:>8} {most:>8} {waited:>12} {each:>11}\n")
     };
-    let rows: String = report.loads.iter().map(|load| row(cells(load))).collect();
+    let rows: String = report.loads.iter().map(|load| row(cells(report, load))).collect();
     format!("{}\n{}{rows}", summary(report), row(LOAD.map(str::to_uppercase)))
 }
 
@@ -92,7 +94,7 @@ pub(super) fn page(title: &str, what: &str, report: &Report, more: &str) -> Page
     if report.loads.is_empty() {
         return page;
     }
-    let rows: Vec<_> = report.loads.iter().map(|load| cells(load).to_vec()).collect();
+    let rows: Vec<_> = report.loads.iter().map(|load| cells(report, load).to_vec()).collect();
     page.heading("What it went through").table(&LOAD, &rows)
 }
 
@@ -122,7 +124,8 @@ fn summary(report: &Report) -> String {
     if report.loads.is_empty() {
         return text;
     }
-    format!("{text}network       {}\nsaturated     {}\n", rounded(report.network_bytes), saturated(report))
+    let (network, saturated, waiting) = (rounded(report.network_bytes), saturated(report), waiting(report));
+    format!("{text}network       {network}\nsaturated     {saturated}\nwaiting       {waiting}\n")
 }
 
 /// What was done a second in the steady state, and in the whole run.
@@ -143,21 +146,31 @@ fn throughput(report: &Report) -> String {
     )
 }
 
-/// What held the cluster back, and how busy it was.
+fn busy(Load { count, mean, most, .. }: &Load) -> String {
+    format!("the busiest of {count} {:.1} % of the time, all {:.1} %", 100.0 * most, 100.0 * mean)
+}
+
+/// What held the cluster back all the time, and how busy it was.
 fn saturated(report: &Report) -> String {
-    let named = |Load { kind, count, mean, most, .. }: &Load| {
-        format!("{}: the busiest of {count} {:.1} % of the time, all {:.1} %", kind.name(), 100.0 * most, 100.0 * mean)
-    };
+    let named = |load: &Load| format!("{}: {}", load.kind.name(), busy(load));
     let saturated: Vec<String> = report.saturated().iter().map(named).collect();
     if saturated.is_empty() { "nothing".to_owned() } else { saturated.join("; ") }
 }
 
-const LOAD: [&str; 5] = ["load", "count", "mean", "most", "waited"];
+/// What requests waited for most, and how long.
+fn waiting(report: &Report) -> String {
+    let Some(load) = report.most_waited() else { return "nothing".to_owned() };
+    format!("{:.3} s a request for {}, the most of all: {}", report.mean_wait(&load), load.kind.name(), busy(&load))
+}
 
-/// How busy something was.
-fn cells(Load { kind, count, mean, most, waited }: &Load) -> [String; 5] {
-    let percent = |part: &f64| format!("{:.1} %", 100.0 * part);
-    [kind.name().to_owned(), count.to_string(), percent(mean), percent(most), format!("{waited:.1} s")]
+const LOAD: [&str; 6] = ["load", "count", "mean", "most", "waited", "a request"];
+
+/// How busy something was, and how long it was waited for.
+fn cells(report: &Report, load: &Load) -> [String; 6] {
+    let (Load { kind, count, mean, most, waited }, each) = (*load, report.mean_wait(load));
+    let percent = |part: f64| format!("{:.1} %", 100.0 * part);
+    let (waited, each) = (format!("{waited:.1} s"), format!("{each:.4} s"));
+    [kind.name().to_owned(), count.to_string(), percent(mean), percent(most), waited, each]
 }
 
 fn answers(over_time: &OverTime) -> Plot {

@@ -12,6 +12,8 @@ pub(super) struct Fabric<'a> {
     hosts: Vec<Host>,
     catalog: Queue,
     history: History,
+    /// How long requests waited, by kind.
+    waited: [Nanos; Kind::ALL.len()],
     /// Bytes that went from one host to another.
     pub(super) network_bytes: u64,
 }
@@ -34,7 +36,15 @@ impl<'a> Fabric<'a> {
     pub(super) fn new(cluster: &'a Cluster, engines: u32, hosts: u32) -> Self {
         let engines = vec![Engine::default(); engines as usize];
         let hosts = vec![Host::default(); hosts as usize];
-        Self { cluster, engines, hosts, catalog: Queue::default(), history: History::default(), network_bytes: 0 }
+        Self {
+            cluster,
+            engines,
+            hosts,
+            catalog: Queue::default(),
+            history: History::default(),
+            waited: [Nanos::default(); Kind::ALL.len()],
+            network_bytes: 0,
+        }
     }
 
     /// The host of an engine.
@@ -46,9 +56,10 @@ impl<'a> Fabric<'a> {
         blocks as f64 * self.cluster.block_bytes as f64
     }
 
-    /// A request has waited for an engine.
-    pub(super) fn note_wait(&mut self, engine: u32, span: Nanos) {
-        self.engines[engine as usize].gpu.note_wait(span);
+    /// A request has waited.
+    pub(super) fn note_wait(&mut self, kind: Kind, span: Nanos) {
+        let waited = &mut self.waited[kind as usize];
+        *waited = waited.after(span);
     }
 
     /// When an engine has computed what takes so many seconds.
@@ -59,11 +70,41 @@ impl<'a> Fabric<'a> {
     /// When the catalogs have said where `keys` blocks are.
     pub(super) fn ask(&mut self, now: Nanos, keys: usize) -> Nanos {
         let speed = &self.cluster.speed;
+        self.note_wait(Kind::Catalog, self.catalog.wait(now));
         self.catalog.join(now, keys as f64 / speed.catalog).after(Nanos::of_seconds(speed.look_up))
     }
 
-    /// When blocks of one host's tier have got to the host of an engine.
-    pub(super) fn fetch(&mut self, now: Nanos, engine: u32, (from, tier): (u32, Tier), blocks: u64) -> Nanos {
+    /// When blocks of some hosts' tiers have got to the host of an engine.
+    pub(super) fn fetch(&mut self, now: Nanos, engine: u32, sources: &[(u32, Tier, u64)]) -> Nanos {
+        self.wait_for(now, engine, sources);
+        let ready = sources.iter().map(|(from, tier, blocks)| self.fetch_one(now, engine, (*from, *tier), *blocks));
+        ready.max().unwrap_or(now)
+    }
+
+    /// Notes how long a request waits for blocks, before they are queued up: it does not wait for itself. It waits in all queues at
+    /// once, and so in those of a kind for as long as in the fullest.
+    fn wait_for(&mut self, now: Nanos, engine: u32, sources: &[(u32, Tier, u64)]) {
+        let (mut longest, to) = ([Nanos::default(); Kind::ALL.len()], self.host_of(engine));
+        let mut wait = |kind: Kind, queue: &Queue| longest[kind as usize] = longest[kind as usize].max(queue.wait(now));
+        let reader = &self.hosts[to as usize];
+        for (from, tier, _) in sources {
+            let holder = &self.hosts[*from as usize];
+            wait(Kind::Memory, &holder.memory);
+            if *tier == Tier::Disk {
+                wait(Kind::Disk, &holder.disk);
+            }
+            if *from != to {
+                wait(Kind::NicOut, &holder.nic_out);
+                wait(Kind::NicIn, &reader.nic_in);
+                wait(Kind::Memory, &reader.memory);
+            }
+        }
+        for kind in Kind::ALL {
+            self.note_wait(kind, longest[kind as usize]);
+        }
+    }
+
+    fn fetch_one(&mut self, now: Nanos, engine: u32, (from, tier): (u32, Tier), blocks: u64) -> Nanos {
         let (bytes, to, speed) = (self.bytes(blocks), self.host_of(engine), &self.cluster.speed);
         let holder = &mut self.hosts[from as usize];
         let mut ready = holder.memory.join(now, bytes / speed.memory);
@@ -84,6 +125,7 @@ impl<'a> Fabric<'a> {
     /// When blocks have got from its host to an engine.
     pub(super) fn load(&mut self, now: Nanos, engine: u32, blocks: u64) -> Nanos {
         let seconds = self.bytes(blocks) / self.cluster.speed.pcie;
+        self.note_wait(Kind::Pcie, self.engines[engine as usize].pcie.wait(now));
         self.engines[engine as usize].pcie.join(now, seconds)
     }
 
@@ -119,7 +161,10 @@ impl<'a> Fabric<'a> {
     pub(super) fn loads(&mut self, now: Nanos, from: Nanos, until: Nanos) -> Vec<Load> {
         self.note(now);
         let mut busy = self.history.busy(from, until).into_iter();
-        Kind::ALL.iter().map(|kind| Load::of(*kind, self.queues(*kind).zip(&mut busy))).collect()
+        let mut load = |kind: Kind| {
+            Load::of(kind, self.queues(kind).zip(&mut busy).map(|(_, busy)| busy), self.waited[kind as usize])
+        };
+        Kind::ALL.map(&mut load).into()
     }
 
     fn queues(&self, kind: Kind) -> Box<dyn Iterator<Item = &Queue> + '_> {

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     fn second(second: u64) -> Nanos {
-        Nanos(second * 1_000_000_000)
+        Nanos::of_seconds(second as f64)
     }
 
     #[test]

@@ -33,14 +33,24 @@ pub use tidepool_trace::Source;
 
 use crate::Prefill;
 use std::time::Duration;
+use tidepool_trace::Millis;
 
-/// A time from the start of the run, in nanoseconds.
+/// A time from the start of the run, in nanoseconds: more than a trace's milliseconds can be, so that none of its times is too late.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-struct Nanos(u64);
+struct Nanos(u128);
 
 impl Nanos {
     fn of_seconds(seconds: f64) -> Self {
-        Self((seconds * 1e9).round() as u64)
+        Self((seconds * 1e9).round() as u128)
+    }
+
+    const fn of_millis(Millis(millis): Millis) -> Self {
+        Self(millis as u128 * 1_000_000)
+    }
+
+    /// Rounded up.
+    fn millis(self) -> Millis {
+        Millis(u64::try_from(self.0.div_ceil(1_000_000)).unwrap_or(u64::MAX))
     }
 
     const fn after(self, span: Self) -> Self {
@@ -55,7 +65,8 @@ impl Nanos {
         self.0 as f64 / 1e9
     }
 
-    const fn duration(self) -> Duration {
-        Duration::from_nanos(self.0)
+    fn duration(self) -> Duration {
+        let part = (self.0 % 1_000_000_000) as u32;
+        u64::try_from(self.0 / 1_000_000_000).map_or(Duration::MAX, |seconds| Duration::new(seconds, part))
     }
 }

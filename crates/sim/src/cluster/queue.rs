@@ -48,22 +48,20 @@ pub(super) struct Queue {
     free: Nanos,
     /// What all that ever came takes.
     work: Nanos,
-    waited: Nanos,
 }
 
 impl Queue {
     /// Joins at `now` with something that takes `seconds`; says when that is over.
     pub(super) fn join(&mut self, now: Nanos, seconds: f64) -> Nanos {
         let (start, span) = (self.free.max(now), Nanos::of_seconds(seconds));
-        self.waited = self.waited.after(start.since(now));
         self.work = self.work.after(span);
         self.free = start.after(span);
         self.free
     }
 
-    /// Notes a wait for this queue that was spent elsewhere.
-    pub(super) fn note_wait(&mut self, span: Nanos) {
-        self.waited = self.waited.after(span);
+    /// How long who joins at `now` waits.
+    pub(super) const fn wait(&self, now: Nanos) -> Nanos {
+        self.free.since(now)
     }
 
     /// What was served until `now`, at which something was the last to join: from then on it works without a break.
@@ -83,19 +81,18 @@ pub struct Load {
     pub mean: f64,
     /// The same of the busiest one.
     pub most: f64,
-    /// Seconds that everything together waited in them, over the whole run.
+    /// Seconds that all requests together waited in them, over the whole run.
     pub waited: f64,
 }
 
 impl Load {
-    /// The load of queues that were busy a part of the time each.
-    pub(super) fn of<'a>(kind: Kind, queues: impl Iterator<Item = (&'a Queue, f64)>) -> Self {
-        let mut load = Self { kind, count: 0, mean: 0.0, most: 0.0, waited: 0.0 };
-        for (queue, busy) in queues {
+    /// The load of queues that were busy a part of the time each, and in which requests waited so long.
+    pub(super) fn of(kind: Kind, parts: impl Iterator<Item = f64>, waited: Nanos) -> Self {
+        let mut load = Self { kind, count: 0, mean: 0.0, most: 0.0, waited: waited.seconds() };
+        for busy in parts {
             load.count += 1;
             load.mean += busy;
             load.most = load.most.max(busy);
-            load.waited += queue.waited.seconds();
         }
         load.mean /= load.count.max(1) as f64;
         load
@@ -110,11 +107,12 @@ mod tests {
     fn who_comes_first_is_served_first_and_the_others_wait() {
         let (mut queue, second) = (Queue::default(), Nanos(1_000_000_000));
         assert_eq!(queue.join(Nanos(0), 1.0), second);
+        assert_eq!(queue.wait(Nanos(0)), second);
         assert_eq!(queue.join(Nanos(0), 1.0), second.after(second));
         assert_eq!(queue.served(second).seconds(), 1.0);
         assert_eq!(queue.join(Nanos(5_000_000_000), 1.0), Nanos(6_000_000_000));
         assert_eq!([5, 6].map(|now| queue.served(Nanos(now * 1_000_000_000)).seconds()), [2.0, 3.0]);
-        let load = Load::of(Kind::NicIn, [(&queue, 0.5), (&Queue::default(), 0.0)].into_iter());
+        let load = Load::of(Kind::NicIn, [0.5, 0.0].into_iter(), second);
         assert_eq!((load.count, load.mean, load.most, load.waited), (2, 0.25, 0.5, 1.0));
     }
 }

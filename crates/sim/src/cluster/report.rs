@@ -126,7 +126,20 @@ impl Report {
         if requests == 0 { 1.0 } else { within_limits as f64 / requests as f64 }
     }
 
-    /// What held the cluster back: the kinds of queues of which one was busy most of the time, the kind with the longest waits
+    /// Seconds that a request waited in queues of a kind, on average. One that waits in several at once counts in each.
+    #[must_use]
+    pub fn mean_wait(&self, load: &Load) -> f64 {
+        load.waited / self.tally.requests.max(1) as f64
+    }
+
+    /// The kind of queue that requests waited in most, if they waited at all: be it that it was full all the time or only now and then.
+    #[must_use]
+    pub fn most_waited(&self) -> Option<Load> {
+        let waited = self.loads.iter().filter(|load| load.waited > 0.0);
+        waited.max_by(|a, b| a.waited.total_cmp(&b.waited)).copied()
+    }
+
+    /// What held the cluster back all the time: the kinds of queues of which one was busy most of the time, the kind with the longest waits
     /// first. A GPU that computes all the time is what one pays for; anything else is worth a thought.
     #[must_use]
     pub fn saturated(&self) -> Vec<Load> {

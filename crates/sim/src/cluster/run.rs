@@ -4,18 +4,18 @@ use super::engine::{Engine, Next};
 use super::fabric::Fabric;
 use super::route::Router;
 use super::store::{Place, Store, Tier};
-use super::{Answer, Cluster, Decoded, Made, Nanos, Report, Source};
+use super::{Answer, Cluster, Decoded, Kind, Made, Nanos, Report, Source};
 use crate::Blocks;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use tidepool_trace::{BlockHash, Millis, Request};
+use tidepool_trace::{BlockHash, Request};
 
 /// Runs requests through a cluster until all are answered, or their source gives up.
 pub fn run(cluster: &Cluster, source: &mut impl Source) -> Report {
     let mut run = Run::new(cluster);
     while !source.gives_up() {
         let next = run.events.peek().map(|Reverse((at, ..))| *at);
-        let due = source.due().map(|at| Nanos(at.0.saturating_mul(1_000_000)));
+        let due = source.due().map(Nanos::of_millis);
         match (due, next) {
             (Some(due), next) if next.is_none_or(|next| due <= next) => {
                 run.now = run.now.max(due);
@@ -140,7 +140,7 @@ impl<'a> Run<'a> {
     /// An engine gets to a request: it is looked up, and what the pool has of it begins to be loaded.
     fn look_up(&mut self, number: u32) {
         let Some(mut job) = self.jobs[number as usize].take() else { return };
-        self.fabric.note_wait(job.engine, self.now.since(job.ready));
+        self.fabric.note_wait(Kind::Gpu, self.now.since(job.ready));
         let made = self.decoded.before(&job.request);
         let local = self.engines[job.engine as usize].local.run(&job.request.blocks);
         let own = made.as_ref().filter(|made| made.engine == job.engine);
@@ -173,12 +173,12 @@ impl<'a> Run<'a> {
         }
         let mut ready = self.fabric.ask(self.now, missing.len());
         let found = self.find(missing, local, made);
-        for (host, tier, blocks) in self.sources.drain(..) {
-            self.report.disk_hit_blocks += if tier == Tier::Disk { blocks } else { 0 };
-            ready = ready.max(self.fabric.fetch(self.now, engine, (host, tier), blocks));
-        }
         if found > 0 {
+            let from_disk = self.sources.iter().filter(|(_, tier, _)| *tier == Tier::Disk);
+            self.report.disk_hit_blocks += from_disk.map(|(_, _, blocks)| blocks).sum::<u64>();
+            ready = ready.max(self.fabric.fetch(self.now, engine, &self.sources));
             ready = ready.max(self.fabric.load(self.now, engine, found));
+            self.sources.clear();
         }
         (Blocks(local.0 + found), ready)
     }
@@ -225,7 +225,7 @@ impl<'a> Run<'a> {
     fn compute(&mut self, number: u32) {
         let Some(job) = self.jobs[number as usize].as_ref() else { return };
         self.engines[job.engine as usize].compute();
-        self.fabric.note_wait(job.engine, self.now.since(job.ready));
+        self.fabric.note_wait(Kind::Gpu, self.now.since(job.ready));
         let done = self.fabric.compute(self.now, job.engine, job.answer.prefill);
         self.after(done, Event::Computed, number);
     }
@@ -261,7 +261,7 @@ impl<'a> Run<'a> {
         let answer = Answer { done: self.now.duration(), ..job.answer };
         self.report.note(self.cluster, &job.request, &answer);
         if let Some(origin) = job.request.origin {
-            source.answered(origin.session, Millis(self.now.0.div_ceil(1_000_000)));
+            source.answered(origin.session, self.now.millis());
         }
     }
 

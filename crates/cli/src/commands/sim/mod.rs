@@ -145,8 +145,11 @@ fn capacity(args: &SimArgs, block_tokens: u32, parts: u64) -> Result<Blocks, Usa
     let of_bytes = args.capacity.map(|bytes| bytes.0 / block);
     let blocks = args.capacity_blocks.or(of_bytes).map_or(Blocks::UNLIMITED, Blocks);
     if blocks < Blocks(parts) {
-        let least = rounded(block.saturating_mul(parts));
-        return Err(Usage(format!("--capacity: allowed is a block or more for each node, {least} in all")));
+        let (flag, least) = match args.capacity_blocks {
+            Some(_) => ("--capacity-blocks", parts.to_string()),
+            None => ("--capacity", rounded(block.saturating_mul(parts))),
+        };
+        return Err(Usage(format!("{flag}: allowed is a block or more for each node, {least} in all")));
     }
     Ok(blocks)
 }
