@@ -72,7 +72,7 @@ mod x86 {
     /// AVX-512F exists; `dst` is aligned to 64 bytes and `len` is a multiple of 256; otherwise as for [`copy`].
     #[target_feature(enable = "avx512f")]
     unsafe fn avx512(dst: *mut u8, src: *const u8, len: usize) {
-        let quarter = if len < SIDE_BY_SIDE { 0 } else { len / 4 & !255 };
+        let quarter = if len < SIDE_BY_SIDE { 0 } else { (len / 4) & !255 };
         // SAFETY: every offset is at least 256 bytes before the end of both regions.
         unsafe {
             for at in (0..quarter).step_by(256) {
