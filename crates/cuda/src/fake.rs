@@ -47,6 +47,7 @@ struct State {
     has_failed: bool,
     /// The longest memory that is pinned; `None` for any.
     longest_pin: Option<usize>,
+    has_no_kernel: bool,
     copied: u64,
     /// Bytes copied at which nothing more is; `None` for never.
     held_at: Option<u64>,
@@ -113,6 +114,17 @@ impl Fake {
         let state = self.state.lock();
         let (pinned, memory) = (state.pinned.len(), state.memory.len());
         Books { pinned, memory, streams: state.streams.len(), events: state.events.len(), torn: state.torn }
+    }
+
+    /// Events that somebody has asked after.
+    #[must_use]
+    pub fn events_asked_after(&self) -> usize {
+        self.state.lock().asked.len()
+    }
+
+    /// Has no kernel from now on, as a driver that does not take it.
+    pub fn refuse_the_kernel(&self) {
+        self.state.lock().has_no_kernel = true;
     }
 
     /// Bytes that were copied so far.
@@ -329,12 +341,16 @@ impl Driver for Fake {
     }
 
     fn has_kernel(&self) -> bool {
-        true
+        !self.state.lock().has_no_kernel
     }
 
     fn gather(&self, table: u64, count: usize, len: usize, stream: Stream) -> Result<(), DoorError> {
         let mut state = self.state.lock();
         state.charge("cuLaunchKernel")?;
+        if state.has_no_kernel {
+            state.has_failed = true;
+            return Err(failed("cuLaunchKernel", "no kernel"));
+        }
         state.streams.entry(stream).or_default().push(Work::Gather(table, count, len));
         Ok(())
     }

@@ -138,9 +138,17 @@ impl Drop for Airborne {
 
 /// Waits for an event. There is no limit: until then the memory before it is the GPU's. A driver whose GPU has failed says so.
 pub(crate) fn wait_for(driver: &dyn Driver, event: Event) -> Result<(), DoorError> {
+    wait_while(driver, event, &|| true).map(drop)
+}
+
+/// Waits for an event for as long as `go_on` says so; whether it was reached.
+fn wait_while(driver: &dyn Driver, event: Event, go_on: &dyn Fn() -> bool) -> Result<bool, DoorError> {
     let began = Instant::now();
     let mut said = false;
     while !driver.is_done(event)? {
+        if !go_on() {
+            return Ok(false);
+        }
         let waited = began.elapsed();
         if waited < EAGER {
             std::hint::spin_loop();
@@ -151,7 +159,7 @@ pub(crate) fn wait_for(driver: &dyn Driver, event: Event) -> Result<(), DoorErro
         }
         std::thread::sleep(PAUSE);
     }
-    Ok(())
+    Ok(true)
 }
 
 #[derive(Debug)]
@@ -174,8 +182,8 @@ struct Recorded {
 }
 
 impl Moment for Recorded {
-    fn wait(self: Box<Self>) -> Result<(), DoorError> {
-        wait_for(&*self.driver, self.event)
+    fn wait(self: Box<Self>, go_on: &dyn Fn() -> bool) -> Result<bool, DoorError> {
+        wait_while(&*self.driver, self.event, go_on)
     }
 }
 

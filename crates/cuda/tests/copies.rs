@@ -62,6 +62,26 @@ fn pieces_that_the_kernel_cannot_have_are_copied_by_the_engines() {
 }
 
 #[test]
+fn without_the_kernel_every_piece_is_copied_by_the_engines() {
+    let driver = Arc::new(Fake::default());
+    driver.refuse_the_kernel();
+    let gpu = Gpu::new(driver.clone());
+    for way in [Way::In, Way::Out] {
+        assert_eq!(gpu.choice().method(way, 4096), Method::Engine);
+    }
+    let mut memories = Memories::new(&driver, 4096 * 100);
+    let before = memories.host.clone();
+    // SAFETY: the memory outlives the pin.
+    let _pin = unsafe { gpu.pin(memories.host.as_mut_ptr(), memories.host.len(), true) }.expect("pinned");
+    let spans = memories.spans(4096);
+    // Also where somebody asks for the kernel.
+    fly(&gpu, Method::Kernel, Way::In, &spans).land().expect("landed");
+    memories.host.fill(0);
+    fly(&gpu, Method::Kernel, Way::Out, &spans).land().expect("landed");
+    assert!(memories.host == before);
+}
+
+#[test]
 fn a_flight_that_is_dropped_has_landed() {
     let driver = Arc::new(Fake::default());
     let gpu = Gpu::with_choice(driver.clone(), Choice::default());

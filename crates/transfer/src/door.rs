@@ -61,8 +61,8 @@ pub trait Flight: Send {
 
 /// A moment in a stream of the device's work.
 pub trait Moment: Send {
-    /// Waits until all work that came before it is done.
-    fn wait(self: Box<Self>) -> Result<(), DoorError>;
+    /// Waits until all work that came before it is done; false if `go_on` said no before that.
+    fn wait(self: Box<Self>, go_on: &dyn Fn() -> bool) -> Result<bool, DoorError>;
 }
 
 /// A device's memory, from the host's point of view.
