@@ -67,7 +67,7 @@ pub trait Moment: Send {
 
 /// A device's memory, from the host's point of view.
 pub trait Door: Send + Sync + fmt::Debug {
-    /// Pins memory of this process, so that the device can reach it; `writable` if copies go there too.
+    /// Pins memory of this process, so that the device, and others of its driver, can reach it; `writable` if copies go there too.
     ///
     /// # Safety
     /// The memory must stay mapped until the answer is dropped.

@@ -3,8 +3,8 @@
 use crate::gpu::{BLOCK, BLOCKS, Engine, PIECES, Pool, done, job, key, start_node};
 use crate::reports::{eventually, wait};
 use std::time::Duration;
-use tidepool_client::door::{Door as _, Span, Way};
-use tidepool_client::{Client, ClientConfig, NodeName, PutOptions, Verify};
+use tidepool_client::door::{DevicePiece, Door as _, Span, Way};
+use tidepool_client::{Client, ClientConfig, DeviceParts, NodeName, Parts, PutItem, PutOptions, Verify};
 use tidepool_cuda::Driver as _;
 use tidepool_engine::{Direction, TransferConfig};
 
@@ -168,6 +168,26 @@ fn a_job_waits_for_the_moment_it_was_given() {
     assert_eq!(wait(&transfers).failed, []);
     let stored = pool.stored(1).expect("stored");
     assert!(stored[..PIECES[0]].iter().all(|byte| *byte == 9) && stored[PIECES[0]..].iter().all(|byte| *byte == 1));
+}
+
+#[test]
+fn no_gpu_is_asked_to_copy_anothers_memory() {
+    let pool = Pool::new();
+    let (one, other) = (Engine::new(|at| at as u8), Engine::new(|at| at as u8));
+    let client = pool.client();
+    let keys = [key(1), key(2)];
+    let items = [&one, &other].into_iter().zip(&keys).map(|(engine, key)| {
+        let piece = DevicePiece { address: engine.layers[1], len: PIECES[1] };
+        // SAFETY: the pretended GPU keeps its memory, and nobody writes to it.
+        let parts = unsafe { DeviceParts::new(&*engine.gpu, vec![piece]) };
+        PutItem { key, data: Parts::Device(parts) }
+    });
+    let stored = client.put_batch(&items.collect::<Vec<_>>(), &PutOptions::default());
+    assert!(stored.iter().all(Result::is_err), "{stored:?}");
+    assert!(!one.driver.recover() && !other.driver.recover(), "a GPU was given addresses that are not its own");
+    drop(client);
+    one.end();
+    other.end();
 }
 
 #[test]
