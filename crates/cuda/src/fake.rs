@@ -49,6 +49,7 @@ struct State {
     longest_pin: Option<usize>,
     has_no_kernel: bool,
     copied: u64,
+    copy_calls: usize,
     /// Bytes copied at which nothing more is; `None` for never.
     held_at: Option<u64>,
 }
@@ -125,6 +126,12 @@ impl Fake {
     /// Has no kernel from now on, as a driver that does not take it.
     pub fn refuse_the_kernel(&self) {
         self.state.lock().has_no_kernel = true;
+    }
+
+    /// How often it was asked to copy.
+    #[must_use]
+    pub fn copy_calls(&self) -> usize {
+        self.state.lock().copy_calls
     }
 
     /// Bytes that were copied so far.
@@ -327,6 +334,7 @@ impl Driver for Fake {
     fn copy(&self, way: Way, spans: &[Span], stream: Stream) -> Result<(), DoorError> {
         let mut state = self.state.lock();
         state.charge("cuMemcpyBatchAsync")?;
+        state.copy_calls += 1;
         let ends = |span: &Span| [span.host as u64, span.device].map(|address| (address, span.len));
         if !spans.iter().flat_map(ends).all(|(address, len)| state.knows(address, len)) {
             state.has_failed = true;
@@ -347,6 +355,7 @@ impl Driver for Fake {
     fn gather(&self, table: u64, count: usize, len: usize, stream: Stream) -> Result<(), DoorError> {
         let mut state = self.state.lock();
         state.charge("cuLaunchKernel")?;
+        state.copy_calls += 1;
         if state.has_no_kernel {
             state.has_failed = true;
             return Err(failed("cuLaunchKernel", "no kernel"));

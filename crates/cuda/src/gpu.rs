@@ -67,10 +67,13 @@ impl Gpu {
         way: Way,
         spans: &[Span],
     ) -> Result<Box<dyn Flight>, DoorError> {
+        // Pieces of one length go together, also where a block has several lengths in turn. One pass where all are alike.
+        let mut spans = spans.to_vec();
+        spans.sort_by_key(|span| span.len);
         let mut flight = Airborne { lane: Some(self.shared.take_lane()?), shared: Arc::clone(&self.shared) };
         // What has been begun is waited for, by the drop of the flight, also when the rest cannot be.
         if let Some(lane) = &mut flight.lane {
-            let (mut rest, mut used) = (spans, 0);
+            let (mut rest, mut used) = (&spans[..], 0);
             while let Some(first) = rest.first() {
                 let count = rest.iter().take_while(|span| span.len == first.len).count();
                 let (run, later) = rest.split_at(count);

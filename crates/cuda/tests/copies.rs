@@ -82,6 +82,29 @@ fn without_the_kernel_every_piece_is_copied_by_the_engines() {
 }
 
 #[test]
+fn pieces_of_several_lengths_in_turn_take_a_call_for_each_length() {
+    // A layer of some models has a long piece and a short one. Each was a launch of the kernel with a table of one piece.
+    let driver = Arc::new(Fake::default());
+    let gpu = Gpu::with_choice(driver.clone(), Choice::default());
+    let mut memories = Memories::new(&driver, 1 << 20);
+    let before = memories.host.clone();
+    // SAFETY: the memory outlives the pin.
+    let _pin = unsafe { gpu.pin(memories.host.as_mut_ptr(), memories.host.len(), true) }.expect("pinned");
+    let halves = |span: Span| {
+        let later = Span { host: span.host.wrapping_add(1024), device: span.device + 1024, len: 3072 };
+        [Span { len: 1024, ..span }, later]
+    };
+    let spans: Vec<Span> = memories.spans(4096).into_iter().flat_map(halves).collect();
+    fly(&gpu, Method::Kernel, Way::In, &spans).land().expect("landed");
+    memories.host.fill(0);
+    let calls = driver.copy_calls();
+    fly(&gpu, Method::Kernel, Way::Out, &spans).land().expect("landed");
+    assert!(memories.host == before);
+    // A table and a launch each.
+    assert_eq!(driver.copy_calls() - calls, 4);
+}
+
+#[test]
 fn a_flight_that_is_dropped_has_landed() {
     let driver = Arc::new(Fake::default());
     let gpu = Gpu::with_choice(driver.clone(), Choice::default());
