@@ -76,8 +76,8 @@ class RoundTrips(WithPool):
                 asked.append(("save", job, after))
 
         worker = WorkerSide.__new__(WorkerSide)
-        worker._transfers, worker._device, worker._saving = Moves(), 3, None  # type: ignore[assignment]
-        worker._loading, worker._stripe = {}, (0, 1)
+        worker._transfers, worker._device = Moves(), 3  # type: ignore[assignment]
+        worker._step, worker._saved, worker._loading, worker._stripe = None, None, {}, (0, 1)
         step = Step("engine", [Load(1, "request", [])], [Save(2, [])])
         with patch("torch.cuda.current_stream", lambda device: SimpleNamespace(cuda_stream=1000 + device)):
             worker.begin_loads(step)
