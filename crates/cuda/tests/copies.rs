@@ -117,19 +117,19 @@ fn a_flight_that_is_dropped_has_landed() {
 }
 
 #[test]
-fn lanes_are_reused_and_no_more_than_eight_are_kept() {
+fn lanes_are_reused_and_no_more_are_kept_than_an_engine_has_use_for() {
     let driver = Arc::new(Fake::default());
     let gpu = Gpu::with_choice(driver.clone(), Choice::default());
-    let mut memories = Memories::new(&driver, 1 << 16);
+    let mut memories = Memories::new(&driver, 200 * 4096);
     // SAFETY: the memory outlives the pin.
     let pin = unsafe { gpu.pin(memories.host.as_mut_ptr(), memories.host.len(), true) }.expect("pinned");
     let spans = memories.spans(4096);
     let flights: Vec<_> = spans.iter().map(|span| fly(&gpu, Method::Engine, Way::In, &[*span])).collect();
-    assert_eq!(driver.books().streams, 16);
+    assert_eq!(driver.books().streams, 200);
     flights.into_iter().for_each(|flight| flight.land().expect("landed"));
-    assert_eq!(driver.books().streams, 8);
+    assert_eq!(driver.books().streams, 192);
     (0..20).for_each(|_| fly(&gpu, Method::Kernel, Way::In, &spans).land().expect("landed"));
-    assert_eq!(driver.books().streams, 8);
+    assert_eq!(driver.books().streams, 192);
     drop((gpu, pin));
     assert_eq!(driver.books(), Books { memory: 1, ..Books::default() });
 }
