@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -148,4 +149,5 @@ class Pool:
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._process.terminate()
         self._process.wait(60)
-        os.rmdir(self._dir)
+        # Whatever it leaves must not cost the table.
+        shutil.rmtree(self._dir, ignore_errors=True)

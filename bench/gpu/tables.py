@@ -149,6 +149,10 @@ def table_c() -> Table:
                         times[side].append(answer["first"])
             time.sleep(2)  # until the last one is stored
             counted = sides["storing"].numbers()
+            asked = (REPEATS + 3) * 81920 * TOKEN_BYTES
+            saved = counted.get("bytes_saved", 0)
+            # Storing that stores nothing costs nothing.
+            assert saved > 0.9 * asked, f"{saved / 1e9} GB of {asked / 1e9} were stored; seconds: {times}"
         finally:
             ended(list(sides.values()))
     ratio = median(times["storing"]) / median(times["without"])

@@ -47,7 +47,9 @@ struct State {
     has_failed: bool,
     /// The longest memory that is pinned; `None` for any.
     longest_pin: Option<usize>,
+    has_no_kernel: bool,
     copied: u64,
+    copy_calls: usize,
     /// Bytes copied at which nothing more is; `None` for never.
     held_at: Option<u64>,
 }
@@ -113,6 +115,23 @@ impl Fake {
         let state = self.state.lock();
         let (pinned, memory) = (state.pinned.len(), state.memory.len());
         Books { pinned, memory, streams: state.streams.len(), events: state.events.len(), torn: state.torn }
+    }
+
+    /// Events that somebody has asked after.
+    #[must_use]
+    pub fn events_asked_after(&self) -> usize {
+        self.state.lock().asked.len()
+    }
+
+    /// Has no kernel from now on, as a driver that does not take it.
+    pub fn refuse_the_kernel(&self) {
+        self.state.lock().has_no_kernel = true;
+    }
+
+    /// How often it was asked to copy.
+    #[must_use]
+    pub fn copy_calls(&self) -> usize {
+        self.state.lock().copy_calls
     }
 
     /// Bytes that were copied so far.
@@ -315,6 +334,7 @@ impl Driver for Fake {
     fn copy(&self, way: Way, spans: &[Span], stream: Stream) -> Result<(), DoorError> {
         let mut state = self.state.lock();
         state.charge("cuMemcpyBatchAsync")?;
+        state.copy_calls += 1;
         let ends = |span: &Span| [span.host as u64, span.device].map(|address| (address, span.len));
         if !spans.iter().flat_map(ends).all(|(address, len)| state.knows(address, len)) {
             state.has_failed = true;
@@ -329,12 +349,17 @@ impl Driver for Fake {
     }
 
     fn has_kernel(&self) -> bool {
-        true
+        !self.state.lock().has_no_kernel
     }
 
     fn gather(&self, table: u64, count: usize, len: usize, stream: Stream) -> Result<(), DoorError> {
         let mut state = self.state.lock();
         state.charge("cuLaunchKernel")?;
+        state.copy_calls += 1;
+        if state.has_no_kernel {
+            state.has_failed = true;
+            return Err(failed("cuLaunchKernel", "no kernel"));
+        }
         state.streams.entry(stream).or_default().push(Work::Gather(table, count, len));
         Ok(())
     }

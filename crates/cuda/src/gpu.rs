@@ -9,8 +9,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidepool_transfer::door::{DevicePiece, Door, DoorError, Flight, Moment, Pinned, Span, Way};
 
-/// Idle lanes that are kept: one for each thread that copies, as engines are set up.
-const IDLE_LANES: usize = 8;
+/// Idle lanes that are kept: as many as the most threads of an engine use at once (64 that save, 64 that load with two flights
+/// each). To give one's memory back the driver waits for the whole GPU.
+const IDLE_LANES: usize = 192;
 /// For how long an event is asked for without a pause: copies of a batch take about as long.
 const EAGER: Duration = Duration::from_micros(50);
 /// The pause between two questions afterwards.
@@ -67,10 +68,13 @@ impl Gpu {
         way: Way,
         spans: &[Span],
     ) -> Result<Box<dyn Flight>, DoorError> {
+        // Pieces of one length go together, also where a block has several lengths in turn. One pass where all are alike.
+        let mut spans = spans.to_vec();
+        spans.sort_by_key(|span| span.len);
         let mut flight = Airborne { lane: Some(self.shared.take_lane()?), shared: Arc::clone(&self.shared) };
         // What has been begun is waited for, by the drop of the flight, also when the rest cannot be.
         if let Some(lane) = &mut flight.lane {
-            let (mut rest, mut used) = (spans, 0);
+            let (mut rest, mut used) = (&spans[..], 0);
             while let Some(first) = rest.first() {
                 let count = rest.iter().take_while(|span| span.len == first.len).count();
                 let (run, later) = rest.split_at(count);
@@ -138,9 +142,17 @@ impl Drop for Airborne {
 
 /// Waits for an event. There is no limit: until then the memory before it is the GPU's. A driver whose GPU has failed says so.
 pub(crate) fn wait_for(driver: &dyn Driver, event: Event) -> Result<(), DoorError> {
+    wait_while(driver, event, &|| true).map(drop)
+}
+
+/// Waits for an event for as long as `go_on` says so; whether it was reached.
+fn wait_while(driver: &dyn Driver, event: Event, go_on: &dyn Fn() -> bool) -> Result<bool, DoorError> {
     let began = Instant::now();
     let mut said = false;
     while !driver.is_done(event)? {
+        if !go_on() {
+            return Ok(false);
+        }
         let waited = began.elapsed();
         if waited < EAGER {
             std::hint::spin_loop();
@@ -151,7 +163,7 @@ pub(crate) fn wait_for(driver: &dyn Driver, event: Event) -> Result<(), DoorErro
         }
         std::thread::sleep(PAUSE);
     }
-    Ok(())
+    Ok(true)
 }
 
 #[derive(Debug)]
@@ -174,8 +186,8 @@ struct Recorded {
 }
 
 impl Moment for Recorded {
-    fn wait(self: Box<Self>) -> Result<(), DoorError> {
-        wait_for(&*self.driver, self.event)
+    fn wait(self: Box<Self>, go_on: &dyn Fn() -> bool) -> Result<bool, DoorError> {
+        wait_while(&*self.driver, self.event, go_on)
     }
 }
 

@@ -62,6 +62,49 @@ fn pieces_that_the_kernel_cannot_have_are_copied_by_the_engines() {
 }
 
 #[test]
+fn without_the_kernel_every_piece_is_copied_by_the_engines() {
+    let driver = Arc::new(Fake::default());
+    driver.refuse_the_kernel();
+    let gpu = Gpu::new(driver.clone());
+    for way in [Way::In, Way::Out] {
+        assert_eq!(gpu.choice().method(way, 4096), Method::Engine);
+    }
+    let mut memories = Memories::new(&driver, 4096 * 100);
+    let before = memories.host.clone();
+    // SAFETY: the memory outlives the pin.
+    let _pin = unsafe { gpu.pin(memories.host.as_mut_ptr(), memories.host.len(), true) }.expect("pinned");
+    let spans = memories.spans(4096);
+    // Also where somebody asks for the kernel.
+    fly(&gpu, Method::Kernel, Way::In, &spans).land().expect("landed");
+    memories.host.fill(0);
+    fly(&gpu, Method::Kernel, Way::Out, &spans).land().expect("landed");
+    assert!(memories.host == before);
+}
+
+#[test]
+fn pieces_of_several_lengths_in_turn_take_a_call_for_each_length() {
+    // A layer of some models has a long piece and a short one. Each was a launch of the kernel with a table of one piece.
+    let driver = Arc::new(Fake::default());
+    let gpu = Gpu::with_choice(driver.clone(), Choice::default());
+    let mut memories = Memories::new(&driver, 1 << 20);
+    let before = memories.host.clone();
+    // SAFETY: the memory outlives the pin.
+    let _pin = unsafe { gpu.pin(memories.host.as_mut_ptr(), memories.host.len(), true) }.expect("pinned");
+    let halves = |span: Span| {
+        let later = Span { host: span.host.wrapping_add(1024), device: span.device + 1024, len: 3072 };
+        [Span { len: 1024, ..span }, later]
+    };
+    let spans: Vec<Span> = memories.spans(4096).into_iter().flat_map(halves).collect();
+    fly(&gpu, Method::Kernel, Way::In, &spans).land().expect("landed");
+    memories.host.fill(0);
+    let calls = driver.copy_calls();
+    fly(&gpu, Method::Kernel, Way::Out, &spans).land().expect("landed");
+    assert!(memories.host == before);
+    // A table and a launch each.
+    assert_eq!(driver.copy_calls() - calls, 4);
+}
+
+#[test]
 fn a_flight_that_is_dropped_has_landed() {
     let driver = Arc::new(Fake::default());
     let gpu = Gpu::with_choice(driver.clone(), Choice::default());
@@ -74,19 +117,19 @@ fn a_flight_that_is_dropped_has_landed() {
 }
 
 #[test]
-fn lanes_are_reused_and_no_more_than_eight_are_kept() {
+fn lanes_are_reused_and_no_more_are_kept_than_an_engine_has_use_for() {
     let driver = Arc::new(Fake::default());
     let gpu = Gpu::with_choice(driver.clone(), Choice::default());
-    let mut memories = Memories::new(&driver, 1 << 16);
+    let mut memories = Memories::new(&driver, 200 * 4096);
     // SAFETY: the memory outlives the pin.
     let pin = unsafe { gpu.pin(memories.host.as_mut_ptr(), memories.host.len(), true) }.expect("pinned");
     let spans = memories.spans(4096);
     let flights: Vec<_> = spans.iter().map(|span| fly(&gpu, Method::Engine, Way::In, &[*span])).collect();
-    assert_eq!(driver.books().streams, 16);
+    assert_eq!(driver.books().streams, 200);
     flights.into_iter().for_each(|flight| flight.land().expect("landed"));
-    assert_eq!(driver.books().streams, 8);
+    assert_eq!(driver.books().streams, 192);
     (0..20).for_each(|_| fly(&gpu, Method::Kernel, Way::In, &spans).land().expect("landed"));
-    assert_eq!(driver.books().streams, 8);
+    assert_eq!(driver.books().streams, 192);
     drop((gpu, pin));
     assert_eq!(driver.books(), Books { memory: 1, ..Books::default() });
 }

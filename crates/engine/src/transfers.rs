@@ -245,9 +245,14 @@ struct Running {
 
 impl Running {
     fn run(mut self, ending: &Ending<'_>) {
-        if let Some(Err(error)) = self.after.take().map(Moment::wait) {
-            tracing::warn!(%error, "the device failed before its blocks could be moved");
-            return;
+        // Until then nothing has begun, and the end does not wait for it.
+        match self.after.take().map(|after| after.wait(&|| !ending.is_near())) {
+            None | Some(Ok(true)) => {}
+            Some(Ok(false)) => return,
+            Some(Err(error)) => {
+                tracing::warn!(%error, "the device failed before its blocks could be moved");
+                return;
+            }
         }
         let began = Instant::now();
         let shared = Arc::clone(&self.shared);

@@ -61,13 +61,13 @@ pub trait Flight: Send {
 
 /// A moment in a stream of the device's work.
 pub trait Moment: Send {
-    /// Waits until all work that came before it is done.
-    fn wait(self: Box<Self>) -> Result<(), DoorError>;
+    /// Waits until all work that came before it is done; false if `go_on` said no before that.
+    fn wait(self: Box<Self>, go_on: &dyn Fn() -> bool) -> Result<bool, DoorError>;
 }
 
 /// A device's memory, from the host's point of view.
 pub trait Door: Send + Sync + fmt::Debug {
-    /// Pins memory of this process, so that the device can reach it; `writable` if copies go there too.
+    /// Pins memory of this process, so that the device, and others of its driver, can reach it; `writable` if copies go there too.
     ///
     /// # Safety
     /// The memory must stay mapped until the answer is dropped.

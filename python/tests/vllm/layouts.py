@@ -3,12 +3,15 @@
 ``layouts.py MODEL``, as for ``units.py``; the model is not used.
 """
 
+import ctypes
 import sys
 import time
 import unittest
 from array import array
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from caches import BLOCKS, Cache, caches
@@ -18,6 +21,8 @@ from tidepool.errors import InvalidError, TidepoolError
 from tidepool.vllm.connector import TidepoolConnector
 from tidepool.vllm.groups import groups_of
 from tidepool.vllm.layout import Places, lay_out, lay_out_together
+from tidepool.vllm.messages import Load, Save, Step
+from tidepool.vllm.worker import WorkerSide
 from units import WithPool
 from vllm.v1 import kv_cache_interface
 from vllm.v1.kv_cache_interface import MambaSpec
@@ -59,6 +64,26 @@ class RoundTrips(WithPool):
             self.skipTest("this host has a GPU, so nothing is proved about one without")
         with self.assertRaisesRegex(TidepoolError, "GPU 0 cannot be used: .*cu"):
             BlockTransfers(self.pool, [[(4096, 64, 64)]], 4, [], device=0)
+
+    def test_a_gpu_copies_after_what_the_engines_stream_was_given(self) -> None:
+        asked: list[Any] = []
+
+        class Moves:
+            def load(self, job: int, parts: Any, *, after: int | None) -> None:
+                asked.append(("load", job, after))
+
+            def save(self, job: int, parts: Any, *, stripe: Any, after: int | None) -> None:
+                asked.append(("save", job, after))
+
+        worker = WorkerSide.__new__(WorkerSide)
+        worker._transfers, worker._device = Moves(), 3  # type: ignore[assignment]
+        worker._step, worker._saved, worker._loading, worker._stripe = None, None, {}, (0, 1)
+        step = Step("engine", [Load(1, "request", [])], [Save(2, [])])
+        with patch("torch.cuda.current_stream", lambda device: SimpleNamespace(cuda_stream=1000 + device)):
+            worker.begin_loads(step)
+            worker.begin_saves(step)
+            worker.begin_saves(step)  # once for each step
+        self.assertEqual(asked, [("load", 1, 1003), ("save", 2, 1003)])
 
     def check_round_trip(self, name: str, source: Cache, target: Cache, expected: Cache) -> None:
         source.fill(seed=len(name))
@@ -172,6 +197,29 @@ class Layouts(unittest.TestCase):
         places = lay_out(self.groups(full(), full()), tensors, [0])
         self.assertEqual([len(pieces) for pieces in places.pieces], [1, 0])
         self.assertIsNone(places.descriptions[1])
+
+
+class Bench(unittest.TestCase):
+    """What is measured on a GPU is verified."""
+
+    def test_table_a_notices_copies_that_bring_nothing(self) -> None:
+        sys.path.append(str(Path(__file__).parents[3] / "bench" / "gpu"))
+        from copies import KIB, measured
+
+        class Gpu:
+            def __init__(self, *ways: bool) -> None:
+                self._ways = ways
+
+            def copy(self, places: list[tuple[int, int, int]], to_gpu: bool) -> float:
+                for host, device, length in places if to_gpu in self._ways else ():
+                    ctypes.memmove(*((device, host) if to_gpu else (host, device)), length)
+                return 1.0
+
+        host, device = (torch.zeros(16 << 20, dtype=torch.uint8) for _ in range(2))
+        self.assertEqual(len(measured(Gpu(True, False), host, device, 0)), len(KIB) + 1)
+        for only in (True, False):
+            with self.assertRaisesRegex(AssertionError, "pieces of 4194304 bytes differ"):
+                measured(Gpu(only), host, device, 0)
 
 
 if __name__ == "__main__":

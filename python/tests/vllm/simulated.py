@@ -7,7 +7,8 @@ overwritten block fails the test, without a vLLM being started.
 
 import time
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -47,6 +48,7 @@ class Worker:
         parallel.rank = rank
         #: Ranks of one share hold the same bytes.
         self.share = rank % parallel.tensor_parallel_size // replicas
+        self.is_last_stage = rank // parallel.tensor_parallel_size == parallel.pipeline_parallel_size - 1
         kv_cache_config = cache_config_of(config, specs, blocks, rank // parallel.tensor_parallel_size, replicas)
         self.layers = [group.layer_names for group in kv_cache_config.kv_cache_groups]
         self.connector = TidepoolConnector(config, KVConnectorRole.WORKER, kv_cache_config)
@@ -57,12 +59,15 @@ class Worker:
         }
         self.connector.register_kv_caches(self.caches)
 
-    def after_forward(self, output: Any) -> KVConnectorOutput:
-        """What vLLM's model runner does around the connector, in its order."""
+    def after_forward(self, output: Any, draft: Callable[[], None] | None) -> KVConnectorOutput:
+        """What vLLM's model runner does around the connector, in its order.
+
+        A draft model comes last, and the first stages of an engine that has one are never told to save.
+        """
         connector = self.connector
         connector.bind_connector_metadata(output.kv_connector_metadata)
         connector.start_load_kv(None)
-        if output.num_scheduled_tokens:
+        if output.num_scheduled_tokens and draft is None:
             connector.wait_for_save()
         if TELLS_FAILED_REQUESTS:
             results = connector.get_transfer_results(output.finished_req_ids)
@@ -75,6 +80,9 @@ class Worker:
             kv_connector_stats=connector.get_kv_connector_stats(),
             kv_connector_worker_meta=connector.build_connector_worker_meta(),
         )
+        if output.num_scheduled_tokens and draft is not None and self.is_last_stage:
+            draft()
+            connector.wait_for_save()
         connector.clear_connector_metadata()
         return reported
 
@@ -93,6 +101,7 @@ class Simulated:
         stages: int = 1,
         replicas: int = 1,
         batch: int = 256,
+        drafts: bool = False,
         **options: Any,
     ) -> None:
         arguments = EngineArgs(
@@ -128,6 +137,8 @@ class Simulated:
         self.counted: dict[str, int] = {}
         self.events: list[Any] = []
         self.scheduler.kv_event_publisher.publish = lambda batch: self.events.extend(batch.events)
+        #: What the draft model, whose layer is the last one, has still to write in this step; None without one.
+        self.drafts: list[Callable[[], None]] | None = [] if drafts else None
         #: How many tokens each request had when it first ran.
         self.restored: dict[str, int] = {}
 
@@ -152,7 +163,7 @@ class Simulated:
                 req_ids=names,
                 req_id_to_index={name: index for index, name in enumerate(names)},
                 sampled_token_ids=[sampled[name] for name in names],
-                kv_connector_output=worker.after_forward(output),
+                kv_connector_output=worker.after_forward(output, None if self.drafts is None else self._draft),
             )
             for worker in self.workers
         ]
@@ -181,6 +192,11 @@ class Simulated:
         for name, number in ((stats and stats.kv_connector_stats) or {}).items():
             self.counted[name] = self.counted.get(name, 0) + number
 
+    def _draft(self) -> None:
+        time.sleep(0.02)  # a model takes its time
+        while self.drafts:
+            self.drafts.pop()()
+
     def _forward(self, name: str, count: int) -> list[int]:
         """Checks what attention reads, then writes what it computes; the answer is the sampled token, if any."""
         request = self.requests[name]
@@ -203,7 +219,11 @@ class Simulated:
                         assert bool((found == expected).all()), f"{name}: wrong KV at {position} of {layer}"
                     for position in range(start, start + count):
                         expected = value(codes[position + 1], layer, worker.share)
-                        cache[table[position // size], :, position % size] = expected
+                        place = cache[table[position // size], :, position % size]
+                        if self.drafts is not None and worker.is_last_stage and layer == worker.layers[-1][-1]:
+                            self.drafts.append(partial(place.fill_, expected))
+                        else:
+                            place.fill_(expected)
         return [codes[-1] % 1000] if start + count == len(tokens) else []
 
 

@@ -86,6 +86,8 @@ class Restores(WithPool):
         "two stages of two ranks": {"ranks": 2, "stages": 2},
         "windows only": {"specs": [sliding(40)]},
         "prefill in parts": {"batch": 64},
+        "a draft model": {"drafts": True},
+        "a draft model after two stages": {"drafts": True, "stages": 2},
         **(SEVERAL_GROUPS if TELLS_FAILED_REQUESTS else {}),
     }
 

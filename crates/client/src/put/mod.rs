@@ -148,11 +148,12 @@ impl<'a> Job<'a> {
         self.holders.is_empty() || (self.moved && self.item.data.on_device().is_none())
     }
 
-    /// Whether this process can address the bytes; if not, the job knows that it cannot be stored this way.
+    /// Whether this process can address the bytes; if not, the job knows that it cannot be stored this way, whatever other
+    /// nodes have said: this one would take it from the host's memory.
     fn is_addressable(job: &mut &mut Self) -> bool {
         let is_addressable = job.item.data.on_device().is_none();
         if !is_addressable {
-            job.failure.get_or_insert(PutError::NotFromDevice);
+            job.failure = Some(PutError::NotFromDevice);
         }
         is_addressable
     }

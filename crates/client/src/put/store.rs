@@ -13,6 +13,7 @@ use std::time::Duration;
 use tidepool_store::DeviceWrite;
 use tidepool_transfer::conn::{ConnError, Connection};
 use tidepool_transfer::direct::Direct;
+use tidepool_transfer::door::Door;
 use tidepool_transfer::ops::{Completion, Done, Op, WriteOp};
 use tidepool_transfer::transport::{Health, Transport};
 use tidepool_types::Deadline;
@@ -116,6 +117,11 @@ enum Line<'a> {
 enum Question {
     Sent(Asked),
     Answered(Reply),
+}
+
+/// Whether two doors are one.
+fn is_same(one: &dyn Door, other: &dyn Door) -> bool {
+    std::ptr::addr_eq(one, other)
 }
 
 /// What is wanted for jobs of one batch beyond their being stored.
@@ -291,9 +297,10 @@ impl Writer<'_> {
             Some((parts.door, DeviceWrite { id: taken.job.id, slab_offset: taken.offset, from: &parts.pieces }))
         });
         let (doors, writes): (Vec<_>, Vec<_>) = writes.unzip();
-        // A batch of an engine is one device's.
-        let Some(door) = doors.first().filter(|_| writes.len() == taken.len()) else { return };
-        // SAFETY: the reservations are this client's, and whoever made the parts promised the rest.
+        // A batch of an engine is one device's; of several, or of the host's memory beside it, nothing is written.
+        let is_one = |door: &&dyn Door| writes.len() == taken.len() && doors.iter().all(|other| is_same(*door, *other));
+        let Some(door) = doors.first().filter(|door| is_one(door)) else { return };
+        // SAFETY: the reservations are this client's, and whoever made the parts promised the rest, of this door.
         let sums = unsafe { memory.mapping.write_from_device(*door, self.core.copies(), &writes) };
         match sums {
             Some((sums, took)) => {

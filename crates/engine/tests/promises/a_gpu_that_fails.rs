@@ -4,6 +4,7 @@ use crate::gpu::{BLOCKS, Engine, PIECES, Pool, done, job, start_node};
 use crate::reports::{eventually, wait};
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
+use tidepool_client::door::Door as _;
 use tidepool_client::{Client, ClientConfig};
 use tidepool_cuda::Driver as _;
 use tidepool_engine::{DeviceMover, Direction, Layout, LayoutError, Piece};
@@ -133,6 +134,29 @@ fn without_pinned_memory_blocks_are_not_moved_and_the_engine_goes_on() {
     assert_eq!(done(&transfers, Direction::Save, job(1, &[1], &[1])), [(0, 1)]);
     assert_eq!(done(&transfers, Direction::Load, job(2, &[1], &[1])), [(0, 1)]);
     drop((transfers, client));
+    engine.end();
+}
+
+#[test]
+fn jobs_that_wait_for_a_gpu_that_hangs_keep_nobody_from_ending() {
+    // Their threads waited for the engine's stream without a bound, though nothing of theirs had begun: an engine whose stream
+    // hangs, as it does when another rank has died, could not be shut down.
+    let pool = Pool::new();
+    let engine = Engine::new(|at| at as u8);
+    let client = pool.client();
+    let transfers = engine.transfers(&client);
+    engine.driver.hold_after(0);
+    let stream = engine.driver.stream().expect("a stream");
+    for (id, direction) in [(1, Direction::Load), (2, Direction::Save)] {
+        let moment = engine.gpu.moment(stream).expect("recorded");
+        transfers.submit_after(direction, job(id, &[1], &[1]), Some(moment));
+    }
+    eventually("both are waited for", || engine.driver.events_asked_after() == 2);
+    let ending = std::thread::spawn(move || drop(transfers));
+    eventually("the threads have ended", || ending.is_finished());
+    assert_eq!(pool.stored(1), None);
+    engine.driver.end_stream(stream);
+    drop(client);
     engine.end();
 }
 

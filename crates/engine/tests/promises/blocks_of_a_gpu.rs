@@ -2,8 +2,9 @@
 
 use crate::gpu::{BLOCK, BLOCKS, Engine, PIECES, Pool, done, job, key, start_node};
 use crate::reports::{eventually, wait};
-use tidepool_client::door::{Door as _, Span, Way};
-use tidepool_client::{Client, ClientConfig, PutOptions, Verify};
+use std::time::Duration;
+use tidepool_client::door::{DevicePiece, Door as _, Span, Way};
+use tidepool_client::{Client, ClientConfig, DeviceParts, NodeName, Parts, PutItem, PutOptions, Verify};
 use tidepool_cuda::Driver as _;
 use tidepool_engine::{Direction, TransferConfig};
 
@@ -167,4 +168,65 @@ fn a_job_waits_for_the_moment_it_was_given() {
     assert_eq!(wait(&transfers).failed, []);
     let stored = pool.stored(1).expect("stored");
     assert!(stored[..PIECES[0]].iter().all(|byte| *byte == 9) && stored[PIECES[0]..].iter().all(|byte| *byte == 1));
+}
+
+#[test]
+fn no_gpu_is_asked_to_copy_anothers_memory() {
+    let pool = Pool::new();
+    let (one, other) = (Engine::new(|at| at as u8), Engine::new(|at| at as u8));
+    let client = pool.client();
+    let keys = [key(1), key(2)];
+    let items = [&one, &other].into_iter().zip(&keys).map(|(engine, key)| {
+        let piece = DevicePiece { address: engine.layers[1], len: PIECES[1] };
+        // SAFETY: the pretended GPU keeps its memory, and nobody writes to it.
+        let parts = unsafe { DeviceParts::new(&*engine.gpu, vec![piece]) };
+        PutItem { key, data: Parts::Device(parts) }
+    });
+    let stored = client.put_batch(&items.collect::<Vec<_>>(), &PutOptions::default());
+    assert!(stored.iter().all(Result::is_err), "{stored:?}");
+    assert!(!one.driver.recover() && !other.driver.recover(), "a GPU was given addresses that are not its own");
+    drop(client);
+    one.end();
+    other.end();
+}
+
+#[test]
+fn a_block_whose_space_is_reused_under_the_copy_is_not_loaded() {
+    let pool = Pool::new();
+    let engine = Engine::new(|_| 1);
+    pool.put(1, &engine.block(1));
+    let client = pool.client();
+    let transfers = engine.transfers(&client);
+    engine.driver.hold_after(0);
+    transfers.submit(Direction::Load, job(1, &[1], &[2]));
+    eventually("the copy is under way", || engine.driver.is_busy());
+    // Another block takes its place before the GPU gets to it.
+    let other = vec![7; BLOCK as usize];
+    pool.looker().remove_all().expect("removed");
+    pool.put(2, &other);
+    engine.driver.go_on();
+    assert_eq!(wait(&transfers).failed, [(0, 2)], "another block's bytes were taken for this one's");
+    assert_eq!(engine.block(2), other, "nothing was reused, so nothing is proved");
+}
+
+#[test]
+fn what_a_node_of_this_host_has_no_room_for_goes_to_another_host() {
+    // A node that drains said that it had no room, and that was that: nobody sent the blocks elsewhere, as they are from the
+    // host's memory. Each engine beside a node that is being emptied saved nothing.
+    let mut pool = Pool::without_node();
+    let elsewhere = tempfile::tempdir_in("/dev/shm").expect("a directory in shared memory");
+    let far = start_node("far", &ClientConfig { dir: elsewhere.path().to_owned(), ..pool.config() });
+    // Nobody without its socket takes a node for one of this host.
+    std::fs::remove_file(far.socket_path()).expect("its socket");
+    pool.node = Some(start_node("here", &pool.config()));
+    let here = NodeName::new("here").expect("a name");
+    pool.looker().drain(&here, Duration::from_secs(60)).expect("told");
+    let engine = Engine::new(|at| at as u8);
+    let client = pool.client();
+    let saver = engine.transfers(&client);
+    assert_eq!(done(&saver, Direction::Save, job(1, &[1, 2], &[1, 2])), []);
+    assert_eq!(far.pool().stats().blocks, 2);
+    assert_eq!(pool.stored(2), Some(engine.block(2)));
+    drop((saver, client));
+    engine.end();
 }

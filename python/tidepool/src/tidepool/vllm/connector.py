@@ -118,6 +118,12 @@ class TidepoolConnector(KVConnectorBase_V1, SupportsHMA):
         assert self._worker is not None
         return self._worker
 
+    @property
+    def _step(self) -> Step:
+        step = self._get_connector_metadata()
+        assert isinstance(step, Step)
+        return step
+
     def register_kv_caches(self, kv_caches: dict[str, torch.Tensor]) -> None:
         self._moves.register(kv_caches)
 
@@ -125,9 +131,7 @@ class TidepoolConnector(KVConnectorBase_V1, SupportsHMA):
         self._moves.register_together(kv_cache)
 
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
-        step = self._get_connector_metadata()
-        assert isinstance(step, Step)
-        self._moves.begin_loads(step)
+        self._moves.begin_loads(self._step)
 
     def wait_for_layer_load(self, layer_name: str) -> None:
         """Nothing to wait for: a request is scheduled after its load."""
@@ -136,18 +140,16 @@ class TidepoolConnector(KVConnectorBase_V1, SupportsHMA):
         """Blocks are saved whole, after the step."""
 
     def wait_for_save(self) -> None:
-        step = self._get_connector_metadata()
-        assert isinstance(step, Step)
-        self._moves.begin_saves(step)
+        self._moves.begin_saves(self._step)
 
     def get_finished(self, finished_req_ids: set[str]) -> tuple[set[str] | None, set[str] | None]:
         # vLLM does not wait for saves in a step that computes nothing, but what an ended request left is saved in it.
-        self.wait_for_save()
+        self._moves.begin_idle_saves(self._step)
         return None, self._moves.take_received() or None
 
     def get_transfer_results(self, finished_req_ids: set[str]) -> Any:
         assert TransferResults is not None
-        self.wait_for_save()
+        self._moves.begin_idle_saves(self._step)
         received = self._moves.take_received()
         return TransferResults(finished_recving=received, failed_recving=self._moves.take_failed_requests())
 

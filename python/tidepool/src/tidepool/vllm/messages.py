@@ -54,6 +54,8 @@ class Step(KVConnectorMetadata):
     namespace: str | None = None
     loads: list[Load] = field(default_factory=list)
     saves: list[Save] = field(default_factory=list)
+    #: Whether it computes anything: what it saves is then not there before vLLM says so.
+    computes: bool = True
 
 
 @dataclass

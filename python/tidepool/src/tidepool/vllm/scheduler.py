@@ -164,7 +164,7 @@ class SchedulerSide:
             saves += self._saves(output)
         if saves:
             self._describe_again()
-        return Step(self._fingerprint.namespace, loads, saves)
+        return Step(self._fingerprint.namespace, loads, saves, computes=bool(output.num_scheduled_tokens))
 
     def _note_tables(self, output: Any) -> None:
         for new in output.scheduled_new_reqs:

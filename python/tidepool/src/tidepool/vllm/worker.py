@@ -40,7 +40,9 @@ class WorkerSide:
         self._pool: Pool = settings.connect()
         self._transfers: BlockTransfers | None = None
         self._device: int | None = None
-        self._saving: Step | None = None
+        #: The step under way, and the last one whose saves were begun.
+        self._step: Step | None = None
+        self._saved: Step | None = None
         self._layouts: list[str | None] = []
         self._namespace: str | None = None
         self._loading: dict[int, str] = {}
@@ -79,6 +81,10 @@ class WorkerSide:
 
     def begin_loads(self, step: Step) -> None:
         """Starts what requests wait for."""
+        if self._step is not None:
+            # With a draft model, vLLM does not tell the first pipeline stages when a step is over. It is now.
+            self.begin_saves(self._step)
+        self._step = step
         self._namespace = step.namespace
         for load in step.loads:
             self._loading[load.job] = load.request
@@ -86,11 +92,19 @@ class WorkerSide:
 
     def begin_saves(self, step: Step) -> None:
         """Starts saves of blocks that are computed now, once for each step."""
-        if step is self._saving:
+        if step is self._saved:
             return
-        self._saving = step
+        self._saved = step
         for save in step.saves:
             self._moves.save(save.job, self._packed(save.parts), stripe=self._stripe, after=self._stream())
+
+    def begin_idle_saves(self, step: Step) -> None:
+        """The same for a step that computes nothing, of which vLLM may not say when it is over.
+
+        In one that does, a draft model may be still to come, which writes to the same blocks.
+        """
+        if not step.computes:
+            self.begin_saves(step)
 
     def _stream(self) -> int | None:
         """The stream whose work so far uses the blocks of a job that begins now."""
