@@ -4,7 +4,7 @@
 //! its driver and the direction. The kernel is a little slower than the bus whatever the length, once the GPU is awake.
 #![expect(unsafe_code, reason = "what is copied are addresses")]
 
-use crate::driver::Driver;
+use crate::driver::{Driver, LAUNCH};
 use crate::gpu::Gpu;
 use std::time::{Duration, Instant};
 use tidepool_transfer::door::{Door as _, DoorError, Span, Way};
@@ -78,11 +78,16 @@ impl Choice {
 
     /// What a measurement says; the default where none can be made.
     pub(crate) fn measured(gpu: &Gpu) -> Self {
+        let by_engines = Self { kernel: [[false; LENGTHS]; 2], times: Vec::new() };
         if !gpu.driver().has_kernel() {
-            return Self { kernel: [[false; LENGTHS]; 2], times: Vec::new() };
+            return by_engines;
         }
         match Self::measure(gpu) {
             Ok(choice) => choice,
+            Err(error) if error.call == LAUNCH => {
+                tracing::warn!(%error, "small pieces are copied slowly: the kernel for them does not start on this GPU");
+                by_engines
+            }
             Err(error) => {
                 tracing::info!(%error, "copies were not measured: pieces are copied as they would be on an H200");
                 Self::default()

@@ -9,6 +9,9 @@ pub type Stream = u64;
 /// A driver's own name for an event.
 pub type Event = u64;
 
+/// The call that starts the kernel, as errors name it.
+pub(crate) const LAUNCH: &str = "cuLaunchKernel";
+
 /// A source and a destination of the kernel's; the table of them lies in the GPU's memory.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

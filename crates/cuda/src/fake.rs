@@ -2,7 +2,7 @@
 //! or waits when it is told to. It keeps books of what it has given out.
 #![expect(unsafe_code, reason = "what is copied are addresses")]
 
-use crate::driver::{Driver, Event, Place, Stream};
+use crate::driver::{Driver, Event, LAUNCH, Place, Stream};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use tidepool_transfer::door::{DoorError, Span, Way};
@@ -48,6 +48,7 @@ struct State {
     /// The longest memory that is pinned; `None` for any.
     longest_pin: Option<usize>,
     has_no_kernel: bool,
+    launches_fail: bool,
     copied: u64,
     copy_calls: usize,
     /// Bytes copied at which nothing more is; `None` for never.
@@ -126,6 +127,11 @@ impl Fake {
     /// Has no kernel from now on, as a driver that does not take it.
     pub fn refuse_the_kernel(&self) {
         self.state.lock().has_no_kernel = true;
+    }
+
+    /// Has a kernel that does not start, from now on.
+    pub fn refuse_launches(&self) {
+        self.state.lock().launches_fail = true;
     }
 
     /// How often it was asked to copy.
@@ -354,11 +360,11 @@ impl Driver for Fake {
 
     fn gather(&self, table: u64, count: usize, len: usize, stream: Stream) -> Result<(), DoorError> {
         let mut state = self.state.lock();
-        state.charge("cuLaunchKernel")?;
+        state.charge(LAUNCH)?;
         state.copy_calls += 1;
-        if state.has_no_kernel {
+        if state.has_no_kernel || state.launches_fail {
             state.has_failed = true;
-            return Err(failed("cuLaunchKernel", "no kernel"));
+            return Err(failed(LAUNCH, "CUDA_ERROR_NO_BINARY_FOR_GPU (209)"));
         }
         state.streams.entry(stream).or_default().push(Work::Gather(table, count, len));
         Ok(())

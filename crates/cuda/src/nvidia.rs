@@ -1,7 +1,7 @@
 //! NVIDIA's driver.
 #![expect(unsafe_code, reason = "the driver is a C library")]
 
-use crate::driver::{Driver, Event, Stream};
+use crate::driver::{Driver, Event, LAUNCH, Stream};
 use crate::symbols::{Status, Symbols};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::fmt;
@@ -280,11 +280,11 @@ impl Driver for Nvidia {
     }
 
     fn gather(&self, table: u64, count: usize, len: usize, stream: Stream) -> Result<(), DoorError> {
-        let kernel = self.kernel.ok_or_else(|| DoorError { call: "cuLaunchKernel", reason: "no kernel".to_owned() })?;
+        let kernel = self.kernel.ok_or_else(|| DoorError { call: LAUNCH, reason: "no kernel".to_owned() })?;
         let (mut table, mut count, mut len) = (table, count as u64, len as u64);
         let mut arguments: [*mut c_void; 3] = [(&raw mut table).cast(), (&raw mut count).cast(), (&raw mut len).cast()];
         // SAFETY: the kernel takes these three; the memory that the table names is the caller's promise.
-        self.ask("cuLaunchKernel", |symbols| unsafe {
+        self.ask(LAUNCH, |symbols| unsafe {
             let (stream, extra) = (stream as *mut c_void, ptr::null_mut());
             let (blocks, threads) = (KERNEL_BLOCKS, KERNEL_THREADS);
             (symbols.launch)(kernel, blocks, 1, 1, threads, 1, 1, 0, stream, arguments.as_mut_ptr(), extra)

@@ -136,8 +136,8 @@ fn lanes_are_reused_and_no_more_are_kept_than_an_engine_has_use_for() {
 
 #[test]
 fn a_gpu_that_cannot_be_measured_copies_as_an_h200_would_and_owes_nothing() {
-    // In turn: no pinned memory, no memory of the GPU, no stream, no event, no copy, an event that fails.
-    for calls in 0..8 {
+    // In turn: no pinned memory, no memory of the GPU, no stream, no event, no table, no copy. The next is the kernel, below.
+    for calls in 0..7 {
         let driver = Arc::new(Fake::default());
         driver.fail_after(calls);
         let gpu = Gpu::new(driver.clone());
@@ -145,6 +145,17 @@ fn a_gpu_that_cannot_be_measured_copies_as_an_h200_would_and_owes_nothing() {
         drop(gpu);
         assert_eq!(driver.books(), Books::default(), "after {calls} calls");
     }
+}
+
+/// A kernel that loads and cannot be started was taken for small pieces all the same, none of which was ever copied.
+#[test]
+fn a_kernel_that_does_not_start_is_not_chosen() {
+    let driver = Arc::new(Fake::default());
+    driver.refuse_launches();
+    let gpu = Gpu::new(driver.clone());
+    assert!([Way::In, Way::Out].iter().all(|way| gpu.choice().method(*way, 4096) == Method::Engine));
+    drop(gpu);
+    assert_eq!(driver.books(), Books::default());
 }
 
 #[test]
