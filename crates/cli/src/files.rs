@@ -3,6 +3,7 @@
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use std::fs::{File, canonicalize, metadata, remove_file, rename};
 use std::io::{self, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 /// A file's name on the command line. Standard output is none: reports go there.
@@ -11,6 +12,12 @@ pub(crate) fn name() -> impl TypedValueParser<Value = PathBuf> {
         let is_output = path == Path::new("-");
         if is_output { Err("allowed is a file: standard output has what the command says") } else { Ok(path) }
     })
+}
+
+/// Whether two names are one file's.
+pub(crate) fn is_same(one: &Path, other: &Path) -> bool {
+    let id = |path: &Path| metadata(path).map(|found| (found.dev(), found.ino()));
+    id(one).is_ok_and(|one| id(other).is_ok_and(|other| one == other))
 }
 
 /// Whether something other than a file is there, which would be replaced by one: a directory or a device.

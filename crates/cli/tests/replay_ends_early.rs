@@ -142,17 +142,38 @@ fn a_simulation_that_is_stopped_says_what_it_found_so_far() {
     for engines in [&[][..], &["--engines", "4"]] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tidepool"));
         command.args(["sim", "--preset", "codex", "--requests", "1000000000", "--capacity-blocks", "1000", "--json"]);
-        let child = command.args(engines).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        // Once it minds signals it has begun.
-        let status = format!("/proc/{}/status", child.id());
-        let minds = |line: &str| {
-            line.strip_prefix("SigCgt:").is_some_and(|mask| u64::from_str_radix(mask.trim(), 16).unwrap() & 2 != 0)
-        };
-        eventually("it runs", || std::fs::read_to_string(&status).unwrap().lines().any(minds));
-        kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-        let output = child.wait_with_output().unwrap();
+        let output = stopped_at_once(command.args(engines));
         assert_eq!(output.status.code(), Some(4), "{}", stderr(&output));
         assert!(stderr(&output).contains("stopped: what follows is about the"), "{}", stderr(&output));
         assert_eq!(json(&output)["trace"]["stopped"], true);
     }
+}
+
+/// It said that all of no requests were within the limits, after 0 ms each, and that nothing had been evicted, which it cannot know.
+#[test]
+fn a_replay_that_is_stopped_before_any_answer_has_no_figures() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidepool"));
+    // A second of the trace takes a quarter of an hour.
+    let output =
+        stopped_at_once(command.args(["replay", "--preset", "codex", "--no-pool", "--pace", "0.001", "--json"]));
+    assert_eq!(output.status.code(), Some(4), "{}", stderr(&output));
+    let report = json(&output);
+    for name in
+        ["within_limits", "first_token_ms", "end_to_end_ms", "between_tokens_ms", "evicted_blocks", "network_bytes"]
+    {
+        assert!(report[name].is_null(), "{name}: {report}");
+    }
+}
+
+/// Runs a command, and stops it when it has begun.
+fn stopped_at_once(command: &mut Command) -> Output {
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // Once it minds signals it has begun.
+    let status = format!("/proc/{}/status", child.id());
+    let minds = |line: &str| {
+        line.strip_prefix("SigCgt:").is_some_and(|mask| u64::from_str_radix(mask.trim(), 16).unwrap() & 2 != 0)
+    };
+    eventually("it runs", || std::fs::read_to_string(&status).unwrap().lines().any(minds));
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    child.wait_with_output().unwrap()
 }

@@ -49,11 +49,39 @@ fn sim_prints_the_hit_rate_as_a_fraction() {
     assert_eq!((code(&piped), &json(&piped)["hit_rate"]), (0, &0.855.into()), "a dash is standard input");
 }
 
+/// A page took the place of the trace that it was about.
+#[test]
+fn a_page_never_takes_the_place_of_its_trace() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = rounds(&dir);
+    let before = std::fs::read(&trace).unwrap();
+    let [link, symlink] = ["link", "symlink"].map(|name| dir.path().join(name));
+    std::fs::hard_link(&trace, &link).unwrap();
+    std::os::unix::fs::symlink(&trace, &symlink).unwrap();
+    for page in [&trace, &link, &symlink] {
+        for command in
+            [&["sim"][..], &["sim", "--engines", "2"], &["plan"], &["trace", "stat"], &["replay", "--no-pool"]]
+        {
+            let output = tidepool(&[command, &[text(&trace), "--html", text(page)]].concat());
+            assert_eq!(code(&output), 2, "{command:?}");
+            assert!(stderr(&output).contains("allowed is a file other than the trace"), "{}", stderr(&output));
+            assert!(std::fs::read(&trace).unwrap() == before, "{command:?}");
+        }
+    }
+}
+
 #[test]
 fn mistakes_are_named_with_what_is_allowed() {
     let dir = tempfile::tempdir().unwrap();
     let trace = rounds(&dir);
-    let cases: [(&[&str], &str); 9] = [
+    let cases: [(&[&str], &str); 13] = [
+        (
+            &["sim", text(&trace), "--policy", "optimal", "--admission", "second-sight"],
+            "--policy optimal: allowed with --admission all",
+        ),
+        (&["plan", text(&trace), "--token-bytes", "16777215TiB"], "allowed is 1B to 1GiB"),
+        (&["replay", text(&trace), "--no-pool", "--token-bytes", "2GiB"], "allowed is 1B to 1GiB"),
+        (&["trace", "merge", "-", "-", "-o", "x"], "-: allowed once"),
         (&["sim", text(&trace), "--capacity", "1MiB"], "allowed is a block or more for each node, 64.0 MiB in all"),
         (
             &["sim", text(&trace), "--engines", "8", "--capacity-blocks", "7"],
@@ -144,8 +172,8 @@ fn plan_says_when_more_memory_buys_nothing() {
         enough.contains("With 12.5 GiB, more memory would buy nothing: hits are at 90.00 %, as far as they go."),
         "{enough}"
     );
-    // Blocks so large that a TiB more holds none of them.
-    let large = words(&["--token-bytes", "4TiB", "--have", "1TiB"]);
+    // Blocks so large that a TiB more holds two of them.
+    let large = words(&["--token-bytes", "1GiB", "--have", "1TiB"]);
     assert!(large.contains("With 1.0 TiB, a TiB more would buy nothing: hits stay at 0.00 %."), "{large}");
     // All is on disk already; memory is faster.
     let disk = words(&["--have", "1GiB", "--disk", "1TiB"]);
@@ -464,10 +492,10 @@ fn the_largest_numbers_that_a_trace_may_have_are_only_large() {
         &["sim"],
         &["sim", "--policy", "agents", "--capacity-blocks", "1"],
         &["sim", "--engines", "2", "--local", "0B"],
-        &["sim", "--engines", "2", "--closed-loop", "--token-bytes", most, "--disk", most],
+        &["sim", "--engines", "2", "--closed-loop", "--token-bytes", "1GiB", "--disk", most],
         &["sim", "--engines", "1", "--decode", "1000000h", "--nic-rate", "1B"],
         &["plan"],
-        &["plan", "--token-bytes", most, "--have", most, "--disk", most],
+        &["plan", "--token-bytes", "1GiB", "--have", most, "--disk", most],
         &["trace", "stat"],
     ];
     for command in commands {

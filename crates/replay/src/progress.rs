@@ -5,6 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tidepool_client::{PutError, Stored};
 
+/// What a prompt counts with at least when it is judged whether this machine keeps up: less lag than that nobody minds.
+const LEAST_COMPUTING: Duration = Duration::from_millis(250);
+
 /// Counts while a replay runs. Everything about the pool that is not as it should be.
 #[derive(Debug, Default)]
 pub struct Progress {
@@ -36,6 +39,8 @@ pub struct Progress {
     /// late, or who computed them woke up late.
     computing_micros: AtomicU64,
     lag_micros: AtomicU64,
+    /// Prompts that were computed.
+    prompts: AtomicU64,
     /// Whether the run is to end early.
     stop: Arc<AtomicBool>,
     /// Whether the pool is gone, which ends it too.
@@ -75,14 +80,18 @@ impl Progress {
 
     /// A prompt was computed for so many seconds, as it was to be, and so much longer.
     pub(crate) fn computed(&self, seconds: f64, late: Duration) {
+        self.prompts.fetch_add(1, Ordering::Relaxed);
         self.computing_micros.fetch_add((1e6 * seconds) as u64, Ordering::Relaxed);
         self.lag_micros.fetch_add(late.as_micros() as u64, Ordering::Relaxed);
     }
 
-    /// How many times as long as they should sending requests and computing prompts took: 1 if this machine kept up.
+    /// How many times as long as they should sending requests and computing prompts took: 1 if this machine kept up. Prompts that
+    /// take next to nothing, as what is held is not computed, count as if they took a little: else every wink were a slowdown.
     #[must_use]
     pub fn slowdown(&self) -> f64 {
-        let [computing, lag] = [&self.computing_micros, &self.lag_micros].map(|sum| sum.load(Ordering::Relaxed) as f64);
+        let [computing, lag, prompts] =
+            [&self.computing_micros, &self.lag_micros, &self.prompts].map(|sum| sum.load(Ordering::Relaxed) as f64);
+        let computing = computing.max(prompts * LEAST_COMPUTING.as_micros() as f64);
         if computing > 0.0 { 1.0 + lag / computing } else { 1.0 }
     }
 
@@ -100,5 +109,24 @@ impl Progress {
 
     pub(crate) fn add(counter: &AtomicU64, count: usize) {
         counter.fetch_add(count as u64, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A replay whose prompts were all held computed next to nothing, and was told to have been 6,254 times too slow.
+    #[test]
+    fn a_wink_is_no_slowdown_where_there_is_nothing_to_compute() {
+        let progress = Progress::default();
+        assert!((progress.slowdown() - 1.0).abs() < 1e-9);
+        for _ in 0..100 {
+            progress.sent(Duration::from_millis(10));
+            progress.computed(1e-5, Duration::from_millis(40));
+        }
+        assert!((progress.slowdown() - 1.2).abs() < 1e-9, "{}", progress.slowdown());
+        progress.computed(75.0, Duration::from_secs(95));
+        assert!((progress.slowdown() - (1.0 + 100.0 / 75.001)).abs() < 1e-6, "{}", progress.slowdown());
     }
 }

@@ -5,8 +5,9 @@ use tidepool_trace::Millis;
 
 /// Parts that are kept at most.
 const MOST_PARTS: usize = 1024;
-/// Fewer parts than that say nothing about how steady something was.
-const LEAST_STEADY: usize = 10;
+/// Fewer seconds, or parts, than that say nothing about how steady something was.
+const LEAST_SECONDS: f64 = 10.0;
+const LEAST_PARTS: usize = 2;
 
 /// Sums over requests, by time.
 #[derive(Debug, Clone)]
@@ -45,7 +46,7 @@ impl OverTime {
     /// The middle half of all requests: from which second to which they are, and their sums. A load that takes one session's time
     /// to come up, and one to end, is at its full strength in all of it if there are more than two generations of sessions:
     /// while they come up they ask for half a generation's requests, and for as many while they end. None if these are too few
-    /// seconds to say anything.
+    /// seconds to say anything, or too small a part of all.
     #[must_use]
     pub fn middle_half(&self) -> Option<(f64, f64, Tally)> {
         let total: u64 = self.parts.iter().map(|part| part.requests).sum();
@@ -58,8 +59,9 @@ impl OverTime {
         let after = |quarters: u64| sums.partition_point(|sum| sum.saturating_mul(4) <= total.saturating_mul(quarters));
         let (first, last) = (after(1), after(3));
         let second = |part: usize| part as f64 * self.width_seconds();
-        let steady = (last >= first + LEAST_STEADY).then(|| self.parts[first..last].iter().copied().sum());
-        steady.map(|sum| (second(first), second(last), sum))
+        let (from, until) = (second(first), second(last));
+        let is_enough = last >= first + LEAST_PARTS && until - from >= LEAST_SECONDS;
+        is_enough.then(|| (from, until, self.parts[first..last].iter().copied().sum()))
     }
 
     /// The second in the middle of every part, and its sums.
@@ -91,6 +93,20 @@ mod tests {
         assert_eq!((from, until, sum.requests), (25.0, 75.0, 50));
         over_time.add(Millis(u64::MAX), one());
         assert!(over_time.middle_half().is_none());
+    }
+
+    /// A single request that came a day after all others took the steady state away from the report: parts of time are long then,
+    /// and ten of them were asked for.
+    #[test]
+    fn one_that_comes_a_day_later_leaves_the_middle_half_where_it_is() {
+        let mut over_time = OverTime::default();
+        for second in 0..1000 {
+            over_time.add(Millis(second * 1000), one());
+        }
+        over_time.add(Millis(86_400_000), one());
+        let (from, until, sum) = over_time.middle_half().expect("eight minutes are enough");
+        assert!((128.0..=256.0).contains(&from) && (640.0..=768.0).contains(&until), "{from} to {until}");
+        assert_eq!(sum.requests as f64, until - from);
     }
 
     #[test]

@@ -78,7 +78,7 @@ enum Ended {
 
 /// Runs the command.
 pub(super) fn run(args: &DemoArgs) -> Outcome {
-    args.html.check()?;
+    args.html.check(None)?;
     let (stop, pool) = (stop_flag()?, Pool::start(args)?);
     output::text(&format!(
         "{} of coding agents on {ENGINES} emulated engines, {} times as fast as in reality\n",

@@ -1,9 +1,11 @@
 //! Reports as pages, for the commands that write some.
 
+use super::Usage;
 use crate::files;
 use crate::page::{Line, Page, Plot};
 use clap::Args;
-use std::path::PathBuf;
+use std::error::Error;
+use std::path::{Path, PathBuf};
 use tidepool_sim::Quantiles;
 
 /// Where a page goes.
@@ -15,9 +17,13 @@ pub(super) struct HtmlArgs {
 }
 
 impl HtmlArgs {
-    /// Says before the work begins if the page cannot be written.
-    pub(super) fn check(&self) -> Result<(), String> {
-        self.html.as_deref().map_or(Ok(()), files::check)
+    /// Says before the work begins if the page cannot be written, or would take the place of what it is about.
+    pub(super) fn check(&self, input: Option<&Path>) -> Result<(), Box<dyn Error>> {
+        let Some(page) = self.html.as_deref() else { return Ok(()) };
+        if input.is_some_and(|input| files::is_same(page, input)) {
+            return Err(Usage(format!("--html {}: allowed is a file other than the trace", page.display())).into());
+        }
+        Ok(files::check(page)?)
     }
 
     /// Writes the page, if somebody wants it.

@@ -6,9 +6,10 @@ use super::traces::{Opened, Read, ReadArgs, Stopped};
 use crate::memory::Headroom;
 use crate::progress;
 use clap::Args;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::{error::Error, fs, path::PathBuf};
+use std::{error::Error, fs};
 use tidepool_sim::cluster::{ClosedLoop, OpenLoop};
 use tidepool_trace::{Millis, Report, Request, SessionId, Source, TraceError};
 use tidepool_workload::{Requests, Sessions};
@@ -42,6 +43,11 @@ impl InputArgs {
             (None, Some(preset)) => format!("generated requests ({preset})"),
             (None, None) => String::new(),
         }
+    }
+
+    /// The file that it is read from.
+    pub(super) fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
     }
 
     /// Whether it can be opened again and is the same then.

@@ -6,7 +6,7 @@ use super::engines::{EnginesArgs, pace};
 use super::html::HtmlArgs;
 use super::input::InputArgs;
 use super::reports;
-use super::traces::{Read, counted, positive, rounded};
+use super::traces::{Read, counted, rounded, token};
 use super::troubles::{Troubles, wrong_bytes};
 use crate::daemon::stop_flag;
 use crate::page::Page;
@@ -31,7 +31,7 @@ pub struct ReplayArgs {
     #[arg(long)]
     no_pool: bool,
     /// Bytes that a token has in the pool and in the engines' caches. Real ones have 128KiB or so; less is faster to play
-    #[arg(long, value_name = "SIZE", default_value = "64B", value_parser = positive)]
+    #[arg(long, value_name = "SIZE", default_value = "64B", value_parser = token)]
     token_bytes: ByteSize,
     /// How much faster than in the trace time passes: pauses, computing, decoding. Bytes take the time that they take
     #[arg(long, value_name = "NUMBER", default_value_t = 20.0, value_parser = pace)]
@@ -49,7 +49,7 @@ pub struct ReplayArgs {
 
 /// Runs the command.
 pub(super) fn run(args: &ReplayArgs) -> Outcome {
-    args.html.check()?;
+    args.html.check(args.input.path())?;
     let mut input = args.input.open(&Arc::default())?;
     let settings = settings(args, input.block_tokens)?;
     let (progress, closed) = (Progress::until(stop_flag()?), args.of_engines.closed_loop);

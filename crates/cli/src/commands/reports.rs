@@ -20,8 +20,12 @@ fn saved(report: &Report) -> f64 {
 pub(super) fn json(report: &Report, read: &Read) -> Value {
     let millis = |times: &Quantiles| {
         let at = |part| times.at(part) as f64 / 1000.0;
-        json!({ "mean": times.mean() / 1000.0, "p50": at(0.5), "p90": at(0.9), "p99": at(0.99), "max": at(1.0) })
+        let all =
+            json!({ "mean": times.mean() / 1000.0, "p50": at(0.5), "p90": at(0.9), "p99": at(0.99), "max": at(1.0) });
+        (report.tally.requests > 0).then_some(all)
     };
+    // Queues are a simulation's, and so is what only they know.
+    let simulated = |number: u64| (!report.loads.is_empty()).then_some(number);
     let load = |load: &Load| {
         let (Load { count, mean, most, waited, .. }, each) = (*load, 1000.0 * report.mean_wait(load));
         json!({ "count": count, "mean": mean, "most": most, "waited_seconds": waited, "mean_wait_ms": each })
@@ -40,9 +44,9 @@ pub(super) fn json(report: &Report, read: &Read) -> Value {
         "disk_hit_rate": rate(report, report.disk_hit_blocks),
         "blocks": report.tally.blocks,
         "hit_blocks": report.tally.hit_blocks,
-        "evicted_blocks": report.evicted_blocks,
+        "evicted_blocks": simulated(report.evicted_blocks),
         "loaded_bytes": report.loaded_bytes,
-        "network_bytes": report.network_bytes,
+        "network_bytes": simulated(report.network_bytes),
         "first_token_ms": millis(&report.first_token),
         "end_to_end_ms": millis(&report.end_to_end),
         "between_tokens_ms": millis(&report.between_tokens),
@@ -99,6 +103,9 @@ pub(super) fn page(title: &str, what: &str, report: &Report, more: &str) -> Page
 }
 
 fn summary(report: &Report) -> String {
+    let Some(within_limits) = report.part_within_limits() else {
+        return format!("requests      none was answered in {:.1} s\n", report.seconds);
+    };
     let seconds = |times: &Quantiles| {
         let at = |part| times.at(part) as f64 / 1e6;
         format!("{:.3} s median, {:.3} s p99", at(0.5), at(0.99))
@@ -115,7 +122,7 @@ fn summary(report: &Report) -> String {
         throughput(report),
         seconds(&report.first_token),
         seconds(&report.end_to_end),
-        100.0 * report.part_within_limits(),
+        100.0 * within_limits,
         report.throughput().within_limits,
         report.computed_seconds,
         saved(report),
@@ -136,7 +143,9 @@ fn throughput(report: &Report) -> String {
     };
     let whole = rates(report.whole_run());
     let Some(steady) = report.steady() else {
-        return format!("throughput    {whole}, over the whole run, which is too short to have a steady state\n");
+        return format!(
+            "throughput    {whole}, over the whole run: most answers came within too short a part of it to tell a steady state\n"
+        );
     };
     format!(
         "throughput    {}, steady: the middle half of all answers, seconds {:.0} to {:.0}\nwhole run     {whole}\n",

@@ -181,7 +181,7 @@ impl TraceArgs {
 #[derive(Debug, Clone, Args)]
 pub(super) struct SizeArgs {
     /// Bytes of attention state for one token; the default is that of an 8-billion-parameter Llama 3
-    #[arg(long, value_name = "SIZE", default_value = "128KiB", value_parser = positive)]
+    #[arg(long, value_name = "SIZE", default_value = "128KiB", value_parser = token)]
     token_bytes: ByteSize,
 }
 
@@ -189,6 +189,11 @@ impl SizeArgs {
     pub(super) const fn block_bytes(&self, block_tokens: u32) -> u64 {
         self.token_bytes.0.saturating_mul(block_tokens as u64)
     }
+}
+
+/// What a token may have. The largest models have some megabytes.
+pub(super) fn token(text: &str) -> Result<ByteSize, String> {
+    positive(text).ok().filter(|size| size.0 <= 1 << 30).ok_or_else(|| "allowed is 1B to 1GiB".to_owned())
 }
 
 /// A size that is not zero.

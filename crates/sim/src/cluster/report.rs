@@ -119,11 +119,11 @@ impl Report {
         self.steady().unwrap_or_else(|| self.whole_run())
     }
 
-    /// Of all requests, those that met both limits; one if there are none.
+    /// Of all requests, those that met both limits; nothing if there are none.
     #[must_use]
-    pub fn part_within_limits(&self) -> f64 {
+    pub fn part_within_limits(&self) -> Option<f64> {
         let Tally { requests, within_limits, .. } = self.tally;
-        if requests == 0 { 1.0 } else { within_limits as f64 / requests as f64 }
+        (requests > 0).then(|| within_limits as f64 / requests as f64)
     }
 
     /// Seconds that a request waited in queues of a kind, on average. One that waits in several at once counts in each.

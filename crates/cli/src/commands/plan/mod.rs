@@ -61,7 +61,7 @@ struct Plan {
 
 /// Runs the command.
 pub(super) fn run(args: &PlanArgs) -> Outcome {
-    args.html.check()?;
+    args.html.check(args.input.path())?;
     let input = args.input.open(&stop_flag()?)?;
     let mut builder = CurveBuilder::new(MOST_TRACKED, Prefill::default(), input.block_tokens);
     let (mut requests, mut blocks, mut end) = (0, 0, 0);

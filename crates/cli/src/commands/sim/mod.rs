@@ -93,7 +93,7 @@ impl fmt::Display for Order {
 
 /// Runs the command.
 pub(super) fn run(args: &SimArgs) -> Outcome {
-    args.html.check()?;
+    args.html.check(args.input.path())?;
     if let Some(engines) = args.engines {
         return cluster::run(args, engines);
     }
@@ -129,6 +129,13 @@ fn order(args: &SimArgs, stop: &Arc<AtomicBool>) -> Result<Known, Box<dyn Error>
         Order::Plain(policy) => return Ok((policy.build(), None)),
         Order::Clairvoyant(ties) => ties,
     };
+    if args.admission != Rule::All {
+        let what = format!(
+            "--policy {}: allowed with --admission all; it knows what comes back, not what is let in",
+            args.policy
+        );
+        return Err(Usage(what).into());
+    }
     if !args.input.is_lasting() {
         let what = format!("--policy {} reads the trace twice: allowed is a file", args.policy);
         return Err(Usage(what).into());

@@ -107,6 +107,9 @@ pub(super) fn scale(args: &ScaleArgs) -> Outcome {
 }
 
 pub(super) fn merge(args: &MergeArgs) -> Outcome {
+    if args.traces.iter().filter(|path| **path == Path::new("-")).count() > 1 {
+        return Err(Usage("-: allowed once, standard input is one trace".to_owned()).into());
+    }
     let opened = args.traces.iter().map(|path| args.read.open(path));
     let mut traces = opened.collect::<Result<Vec<Opened>, _>>()?;
     let tokens = traces.first().map_or(0, Opened::block_tokens);

@@ -31,7 +31,7 @@ pub struct StatArgs {
 
 /// Runs the command.
 pub(super) fn run(args: &StatArgs) -> Outcome {
-    args.html.check()?;
+    args.html.check(args.input.path())?;
     let input = args.input.open(&stop_flag()?)?;
     let mut builder = StatBuilder::new(MOST_TRACKED, input.block_tokens);
     let read = input.each(|request| builder.add(request))?;
