@@ -50,7 +50,7 @@ def restore(python: str, tidepool: str, mooncake: Side, samples: int) -> list[li
             def start(lane: tuple[Any, dict[str, str]]) -> Engine:
                 engine = Engine(python, model, lane[0], {**_ENVIRONMENT, **lane[1]})
                 engines.append(engine)
-                assert engine.answer() == "ready"
+                engine.wait_until_ready()
                 return engine
 
             computed = []
@@ -71,8 +71,16 @@ def restore(python: str, tidepool: str, mooncake: Side, samples: int) -> list[li
             return times
         finally:
             for engine in engines:
-                engine.kill()
+                ended(engine)
             pool.close()
+
+
+def ended(engine: Engine) -> None:
+    """Ends it with the processes that it has started, which a kill would leave."""
+    try:
+        engine.end()
+    except subprocess.TimeoutExpired:
+        engine.kill()
 
 
 def stock(folder: Path, mooncake: Side) -> tuple[Any, dict[str, str]]:
