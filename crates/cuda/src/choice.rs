@@ -100,9 +100,9 @@ impl Choice {
         // SAFETY: the vector is dropped after the pin.
         let _pin = unsafe { gpu.pin(host.as_mut_ptr(), SAMPLE, true)? };
         let device = Borrowed { address: gpu.driver().allocate(SAMPLE)?, driver: &**gpu.driver() };
-        let began = Instant::now();
+        let (began, spans) = (Instant::now(), scattered(host.as_mut_ptr(), device.address, SHORTEST));
         while began.elapsed() < AWAKENING {
-            time(gpu, Method::Kernel, Way::In, &scattered(host.as_mut_ptr(), device.address, SHORTEST))?;
+            time(gpu, Method::Kernel, Way::In, &spans)?;
         }
         let mut choice = Self { kernel: [[false; LENGTHS]; 2], times: Vec::new() };
         for way in [Way::In, Way::Out] {

@@ -8,6 +8,8 @@
 //! Four stretches that follow each other are copied side by side, which keeps more of the memory busy. Each has its own
 //! registers; those of the first, moved on by the length of the second, are added to those of the second, and so on.
 
+#[cfg(target_arch = "x86_64")]
+use super::stream;
 use tidepool_wire::checksum::Running;
 
 /// Bytes of a step.
@@ -46,15 +48,12 @@ pub(super) unsafe fn copy(to: *mut u8, from: *const u8, len: usize, running: &mu
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::{STEP, STREAMS, STRETCHES};
+    use super::{STEP, STREAMS, STRETCHES, stream};
     use std::arch::x86_64::{
-        __m512i, _MM_HINT_T0, _mm_cvtsi32_si128, _mm_prefetch, _mm512_clmulepi64_epi128, _mm512_loadu_si512,
-        _mm512_set_epi64, _mm512_storeu_si512, _mm512_stream_si512, _mm512_ternarylogic_epi64, _mm512_xor_si512,
-        _mm512_zextsi128_si512,
+        __m512i, _mm_cvtsi32_si128, _mm512_clmulepi64_epi128, _mm512_set_epi64, _mm512_storeu_si512,
+        _mm512_ternarylogic_epi64, _mm512_xor_si512, _mm512_zextsi128_si512,
     };
 
-    /// How far ahead of the loads the source is prefetched: into the next page, where the hardware does not follow.
-    const AHEAD: usize = 2048;
     /// Exclusive or of three, as the truth table that the instruction takes.
     const XOR3: i32 = 0x96;
     /// CRC-32C's polynomial without its highest term, lowest term first.
@@ -185,24 +184,15 @@ mod x86 {
         })
     }
 
-    /// Copies one step past the cache and returns it.
+    /// Copies one step past the cache and returns it, with what comes a while later on its way.
     ///
     /// # Safety
     /// AVX-512F exists, both regions have [`STEP`] bytes, `to` is aligned to 64.
     #[inline]
     #[target_feature(enable = "avx512f")]
     unsafe fn step(to: *mut u8, from: *const u8) -> [__m512i; 4] {
-        // SAFETY: the caller's promise; prefetching past the end never faults, and wrapping_add makes no claim about the address.
-        unsafe {
-            for line in 0..4 {
-                _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(AHEAD + line * 64).cast());
-            }
-            let (from, to) = (from.cast::<__m512i>(), to.cast::<__m512i>());
-            let lines = [0, 1, 2, 3].map(|line| _mm512_loadu_si512(from.add(line)));
-            for (line, bytes) in lines.into_iter().enumerate() {
-                _mm512_stream_si512(to.add(line), bytes);
-            }
-            lines
-        }
+        stream::prefetch(from);
+        // SAFETY: the caller's promise.
+        unsafe { stream::step(to, from) }
     }
 }

@@ -1,7 +1,7 @@
 //! The widest non-temporal copy that this processor has.
 
 #[cfg(target_arch = "x86_64")]
-pub(super) use x86::{copy, fence};
+pub(super) use x86::{copy, fence, prefetch, step};
 
 #[cfg(not(target_arch = "x86_64"))]
 pub(super) use plain::{copy, fence};
@@ -77,31 +77,43 @@ mod x86 {
         unsafe {
             for at in (0..quarter).step_by(256) {
                 for start in [0, quarter, 2 * quarter, 3 * quarter] {
-                    avx512_lines(dst.add(start + at), src.add(start + at));
+                    prefetch(src.add(start + at));
+                    step(dst.add(start + at), src.add(start + at));
                 }
             }
             for at in (4 * quarter..len).step_by(256) {
-                avx512_lines(dst.add(at), src.add(at));
+                if at + AHEAD < len {
+                    prefetch(src.add(at));
+                }
+                step(dst.add(at), src.add(at));
             }
         }
     }
 
+    /// Prefetches the 256 bytes that come a while after `src`, wherever that is.
+    #[inline]
+    pub(in super::super) fn prefetch(src: *const u8) {
+        for line in 0..4 {
+            // SAFETY: prefetching never faults, and wrapping_add makes no claim about the address.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(src.wrapping_add(AHEAD + line * 64).cast()) };
+        }
+    }
+
+    /// Copies 256 bytes and returns them.
+    ///
     /// # Safety
     /// AVX-512F exists; `dst` is aligned to 64 bytes; both regions have 256 bytes; otherwise as for [`copy`].
     #[inline]
     #[target_feature(enable = "avx512f")]
-    unsafe fn avx512_lines(dst: *mut u8, src: *const u8) {
+    pub(in super::super) unsafe fn step(dst: *mut u8, src: *const u8) -> [__m512i; 4] {
         let (from, to) = (src.cast::<__m512i>(), dst.cast::<__m512i>());
-        // SAFETY: all four lines lie in both regions; prefetching past the end never faults, and wrapping_add makes no claim
-        // about the address.
+        // SAFETY: all four lines lie in both regions.
         unsafe {
-            for line in 0..4 {
-                _mm_prefetch::<_MM_HINT_T0>(src.wrapping_add(AHEAD + line * 64).cast());
-            }
             let lines = [0, 1, 2, 3].map(|line| _mm512_loadu_si512(from.add(line)));
             for (line, bytes) in lines.into_iter().enumerate() {
                 _mm512_stream_si512(to.add(line), bytes);
             }
+            lines
         }
     }
 
