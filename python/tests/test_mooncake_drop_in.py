@@ -65,6 +65,25 @@ def test_classes_that_are_not_offered_say_so() -> None:
         store_module._serialize_tensor(None)
 
 
+def test_a_segment_goes_to_another_port_while_its_first_is_taken(
+    master: Master, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    # Two stores of one host that drew the same port had the same name too. Only the address was tried again: the second
+    # one's setup failed with -1, once in some thousand times.
+    ports = [free_port() for _ in range(3)]
+    draws: list[list[int]] = [ports[:1], ports[:2], ports, ports]
+    monkeypatch.setattr("mooncake.settings.random.sample", lambda _range, _count: draws.pop(0))
+    one, two = new_store(master), new_store(master)
+    assert [one.get_hostname(), two.get_hostname()] == [f"localhost:{port}" for port in ports[:2]]
+    mounted = two.allocate_and_mount_segment(16 * MIB)
+    assert (mounted["ret"], mounted["segment_ids"]) == (0, [f"localhost:{ports[2]}"])
+    none_left = MooncakeDistributedStore()
+    assert none_left.setup("localhost", "P2PHANDSHAKE", 16 * MIB, 0, "tcp", "", master.address) == -1
+    assert f"localhost:{ports[2]} is already running" in caplog.text
+    assert two.unmount_segment(mounted["segment_ids"]) == 0
+    assert one.close() == two.close() == 0
+
+
 def test_a_mounted_segment_takes_blocks_and_ends_with_them(master: Master, tmp_path: Path) -> None:
     store = new_store(master)
     assert store.mount_segment(str(tmp_path / "none" / "memory"), 16 * MIB) == {"ret": -1, "segment_ids": []}

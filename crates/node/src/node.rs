@@ -60,6 +60,18 @@ pub enum StartError {
     Thread(#[from] io::Error),
 }
 
+impl StartError {
+    /// The name or the address is another node's, or some other program's: another one may be free.
+    #[must_use]
+    pub fn is_taken(&self) -> bool {
+        match self {
+            Self::Memory(OpenError::InUse { .. }) => true,
+            Self::Listen { source, .. } => source.kind() == io::ErrorKind::AddrInUse,
+            _ => false,
+        }
+    }
+}
+
 /// How long a stopping node waits for its connections' threads.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a node waits for its catalogs before it serves. Later, puts wait for those that answer.

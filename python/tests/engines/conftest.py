@@ -29,6 +29,7 @@ class Process:
     """A process in which an engine's own class runs: its methods are those of the ``Side`` there."""
 
     def __init__(self, path: str, settings: dict[str, Any]) -> None:
+        self._log = Path(path).with_name("log")
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.settimeout(_ANSWER)
         self._socket.connect(path)
@@ -46,7 +47,7 @@ class Process:
         self._lines.write(json.dumps([name, arguments]) + "\n")
         self._lines.flush()
         answer = json.loads(self._lines.readline())
-        assert "failure" not in answer, answer["failure"]
+        assert "failure" not in answer, answer["failure"] + self._log.read_text()[-4000:]
         return answer["answer"]
 
     def __enter__(self) -> Self:

@@ -25,6 +25,7 @@ use crate::signals::{answers_within, interruptible};
 use codes::{INVALID_PARAMS, OBJECT_NOT_FOUND, OK};
 use number::Number;
 use pieces::{get_item, pieces_of, put_item};
+use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use registered::{Piece, Registered};
@@ -34,7 +35,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use terms::Terms;
 use tidepool_client::catalogs::NodeState;
 use tidepool_client::{Client, ClientConfig, GetError, NodeName, Pattern, PutItem};
-use tidepool_node::{Node, NodeConfig};
+use tidepool_node::{Node, NodeConfig, StartError};
 use tidepool_types::ByteSize;
 
 /// The store that `mooncake.store.MooncakeDistributedStore` builds on.
@@ -71,6 +72,7 @@ struct Segment<'a> {
 }
 
 impl Segment<'_> {
+    /// A name or an address that is taken is an `OSError` with `EADDRINUSE`.
     fn start(self, py: Python<'_>, catalogs: Vec<String>) -> PyResult<Node> {
         let config = NodeConfig {
             name: NodeName::new(self.name).map_err(|error| errors::invalid(&error, None))?,
@@ -82,7 +84,13 @@ impl Segment<'_> {
             catalogs,
             ..NodeConfig::small("segment")
         };
-        let failed = |error| raise("TidepoolError", format!("segment {}: {error}", self.name), None);
+        let failed = |error: StartError| {
+            let message = format!("segment {}: {error}", self.name);
+            match error.is_taken() {
+                true => PyOSError::new_err((libc::EADDRINUSE, message)),
+                false => raise("TidepoolError", message, None),
+            }
+        };
         interruptible(py, |go_on| Node::start_while(config, go_on))?.map_err(failed)
     }
 }

@@ -1,11 +1,12 @@
 """Mooncake's settings as Tidepool's."""
 
+import errno
 import logging
 import operator
 import os
 import random
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,11 +87,21 @@ class Settings:
             segment_bytes=size("global_segment_size", arguments.get("global_segment_size", _DEFAULT_SIZE)),
         )
 
-    def ports(self) -> list[int]:
-        """Ports to try for the segment."""
-        return [self.port] if self.port else random.sample(_PORTS, 20)
+    def at_a_free_port(self, start: Callable[[str, str, str | None], None]) -> str:
+        """Calls ``start`` with a name and its addresses, at another port while one is taken; the name that was not."""
+        for port in [self.port] if self.port else random.sample(_PORTS, 20):
+            name = f"{self.host}:{port}"
+            try:
+                start(name, *self._addresses(port))
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
+                taken = error
+            else:
+                return name
+        raise taken
 
-    def addresses(self, port: int) -> tuple[str, str | None]:
+    def _addresses(self, port: int) -> tuple[str, str | None]:
         """Where a segment at ``port`` listens, and what it tells others if that is not the same."""
         if self.is_loopback():
             return resolve(self.host, port), None

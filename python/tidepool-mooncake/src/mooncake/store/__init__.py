@@ -128,32 +128,23 @@ class MooncakeDistributedStore(MooncakeStore):
             return _INVALID_PARAMS if isinstance(error, SettingError) else _INTERNAL
 
     def _set_up(self, settings: Settings) -> int:
-        error: Exception | None = None
-        for port in settings.ports():
-            name = f"{settings.host}:{port}"
-            listen, advertise = settings.addresses(port)
-            try:
-                self._connect(
-                    name=name,
-                    catalogs=settings.masters,
-                    dir=directory(),
-                    listen=listen,
-                    advertise=advertise,
-                    segment_bytes=settings.segment_bytes,
-                    smallest_block=smallest_block(),
-                    local=uses_shared_memory(),
-                    tcp_streams=2,
-                    deadline=_DEADLINE,
-                    wait=_WAIT,
-                )
-            except TidepoolError as failure:
-                error = failure
-                if "in use" in str(failure):
-                    continue
-                raise
-            self._hostname = name
-            return 0
-        raise error or OSError("no port is free for the segment")
+        def connect(name: str, listen: str, advertise: str | None) -> None:
+            self._connect(
+                name=name,
+                catalogs=settings.masters,
+                dir=directory(),
+                listen=listen,
+                advertise=advertise,
+                segment_bytes=settings.segment_bytes,
+                smallest_block=smallest_block(),
+                local=uses_shared_memory(),
+                tcp_streams=2,
+                deadline=_DEADLINE,
+                wait=_WAIT,
+            )
+
+        self._hostname = settings.at_a_free_port(connect)
+        return 0
 
     def init_all(self, protocol: str, device_name: str, mount_segment_size: int = 16 << 20) -> int:
         """As :meth:`setup` with the environment's addresses."""
@@ -220,24 +211,22 @@ class MooncakeDistributedStore(MooncakeStore):
             return failed
         host = self._hostname.rpartition(":")[0]
         settings = Settings(host=host, port=None, masters=[], segment_bytes=size)
-        for port in settings.ports():
-            name, (listen, advertise) = f"{host}:{port}", settings.addresses(port)
-            try:
-                self._mount(
-                    name=name,
-                    dir=path,
-                    listen=listen,
-                    advertise=advertise,
-                    segment_bytes=size,
-                    smallest_block=smallest_block(),
-                )
-            except TidepoolError as error:
-                if "in use" in str(error):
-                    continue
-                log.error("mounting %d bytes in %s: %s", size, path, error)
-                return failed
-            return {"ret": 0, "segment_ids": [name]}
-        return failed
+
+        def mount(name: str, listen: str, advertise: str | None) -> None:
+            self._mount(
+                name=name,
+                dir=path,
+                listen=listen,
+                advertise=advertise,
+                segment_bytes=size,
+                smallest_block=smallest_block(),
+            )
+
+        try:
+            return {"ret": 0, "segment_ids": [settings.at_a_free_port(mount)]}
+        except (TidepoolError, OSError) as error:
+            log.error("mounting %d bytes in %s: %s", size, path, error)
+            return failed
 
     # Bytes
 
