@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Daemon, code, entries, eventually, json, memory_dir, pool_args, stderr};
+use common::{Daemon, code, entries, eventually, json, memory_dir, metric, pool_args, stderr};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader};
@@ -99,6 +99,36 @@ fn a_pool_that_vanishes_and_comes_back_leaves_a_report_that_says_when_and_what_f
     let page = std::fs::read_to_string(page).unwrap();
     assert!(page.contains("the pool took nothing for ") && page.contains("PARTIAL"), "{page}");
     drop(pool);
+}
+
+/// One of three nodes was killed, a hundred blocks that look-ups had found could not be read, and the report looked like any other.
+#[test]
+fn a_node_that_goes_away_during_a_replay_is_named() {
+    let (here, there) = (memory_dir(), memory_dir());
+    let catalog = Daemon::catalog();
+    let address = catalog.address("catalog", "listen");
+    let (_stays, goes) = (Daemon::node("stays", here.path(), address), Daemon::node("goes", there.path(), address));
+    let page = here.path().join("page.html");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidepool"));
+    command.args(["replay", "--preset", "codex", "--requests", "200", "--live", "8", "--pace", "200", "--json"]);
+    command.args(["--closed-loop", "--local", "1MiB", "--catalogs", address, "--dir"]).arg(here.path());
+    let child = command.arg("--html").arg(&page).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let blocks = || metric(goes.address("node", "metrics-listen"), "tidepool_node_blocks");
+    eventually("blocks on both nodes", || blocks() > 0);
+    goes.signal(Signal::KILL);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(code(&output), 4, "{}", stderr(&output));
+    let (found, remark) = (json(&output), "node goes went away without a word and did not come back, from ");
+    let replay = &found["replay"];
+    let [absence] = &replay["absences"].as_array().unwrap()[..] else { panic!("{replay}") };
+    assert_eq!((&absence["node"], &absence["came_back"]), (&"goes".into(), &false.into()), "{replay}");
+    assert!(absence["lost_blocks"].as_u64() <= replay["lost_blocks"].as_u64(), "{replay}");
+    assert_eq!((&replay["partial"], &replay["ended_early"]), (&Value::Bool(true), &Value::Null), "{replay}");
+    assert!(replay["why_partial"].as_str().unwrap().starts_with("a node of the pool went away"), "{replay}");
+    assert_eq!(found["trace"]["requests"], 200, "all is played all the same");
+    for place in [stderr(&output), replay["remarks"].to_string(), std::fs::read_to_string(page).unwrap()] {
+        assert!(place.contains(remark), "{place}");
+    }
 }
 
 #[test]

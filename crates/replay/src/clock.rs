@@ -28,6 +28,11 @@ impl Clock {
         self.start().elapsed().mul_f64(self.pace)
     }
 
+    /// The trace's time, `real` time ago.
+    pub(crate) fn before(&self, real: Duration) -> Duration {
+        self.now().saturating_sub(real.mul_f64(self.pace))
+    }
+
     /// When the trace's time will be `at`; none if that is too far away to say.
     pub(crate) fn instant(&self, at: Duration) -> Option<Instant> {
         let real = Duration::try_from_secs_f64(at.as_secs_f64() / self.pace).ok()?;

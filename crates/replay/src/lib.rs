@@ -13,6 +13,7 @@ mod clock;
 mod contact;
 mod content;
 mod engine;
+mod nodes;
 mod progress;
 mod run;
 mod settings;
@@ -20,6 +21,7 @@ mod turns;
 
 pub use contact::Outage;
 pub use content::Content;
+pub use nodes::Absence;
 pub use progress::{Partial, Progress};
 pub use run::{Replay, run};
 pub use settings::{InvalidSettings, Settings};

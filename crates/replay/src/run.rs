@@ -3,6 +3,7 @@
 use crate::clock::{Clock, STEP};
 use crate::contact::{Contact, Outage};
 use crate::engine::Engine;
+use crate::nodes::{Absence, Nodes};
 use crate::progress::{Partial, Progress};
 use crate::settings::Settings;
 use parking_lot::{Condvar, Mutex};
@@ -27,6 +28,8 @@ pub struct Replay {
     pub partial: Option<Partial>,
     /// When the pool took nothing for a while, and then did again. What was asked meanwhile counts, as a miss.
     pub outages: Vec<Outage>,
+    /// Nodes that went away.
+    pub absences: Vec<Absence>,
     /// How much of the trace's time passed from the first arrival to the last answer.
     pub ended: Duration,
 }
@@ -90,35 +93,48 @@ pub fn run<S: Source + Send>(
     let clients = clients.collect::<Result<Vec<_>, _>>()?;
     let clock = &Clock::new(settings.pace);
     let contact = &Contact::default();
+    let watched = clients.first().cloned().flatten();
     let engine = |client| Engine::new(settings, clock, progress, contact, client);
     let engines: Vec<_> = clients.into_iter().map(engine).collect();
     let state = State { source, report: Report::default(), before: None, under_way: 0 };
     let shared = Shared { state: Mutex::new(state), changed: Condvar::new(), decoded: Mutex::default(), contact };
-    let latest = std::thread::scope(|scope| {
-        let mut queues = Vec::new();
-        for number in 0..engines.len() {
-            let (queue, arrivals) = sync_channel(QUEUE);
-            let arrivals = std::sync::Arc::new(Mutex::new(arrivals));
-            for _ in 0..settings.cluster.batch {
-                let (arrivals, shared, engines) = (std::sync::Arc::clone(&arrivals), &shared, &engines[..]);
-                let work = move || work((engines, number), &arrivals, shared, clock, settings, progress);
-                // Threads that run already end when their queues are dropped.
-                std::thread::Builder::new().spawn_scoped(scope, work)?;
-            }
-            queues.push(queue);
-        }
-        let latest = dispatch(&shared, &queues, clock, settings, progress);
-        drop(queues);
-        std::io::Result::Ok(latest)
-    })?;
-    let ended = clock.now();
+    let playing = || (play(&shared, &engines, clock, settings, progress), clock.now());
+    let ((latest, ended), absences) = Nodes::watch(watched.as_ref(), clock, progress, playing);
+    let latest = latest?;
     // All is answered, but the pool refused the last of it: whether it is gone is known when it takes a block, or after a while.
     while contact.refused_block().is_some() && progress.ending().is_none() {
         engines[0].ask_again();
         std::thread::sleep(STEP);
     }
     let (report, partial) = shared.state.into_inner().finish(contact, ended, progress.ending());
-    Ok(Replay { report, latest, partial, outages: contact.outages(), ended })
+    Ok(Replay { report, latest, partial, outages: contact.outages(), absences, ended })
+}
+
+/// Has the engines serve what is sent to them, until there is no more; how late the latest request was.
+fn play<S: Source + Send>(
+    shared: &Shared<'_, S>,
+    engines: &[Engine<'_>],
+    clock: &Clock,
+    settings: &Settings,
+    progress: &Progress,
+) -> std::io::Result<Duration> {
+    std::thread::scope(|scope| {
+        let mut queues = Vec::new();
+        for number in 0..engines.len() {
+            let (queue, arrivals) = sync_channel(QUEUE);
+            let arrivals = std::sync::Arc::new(Mutex::new(arrivals));
+            for _ in 0..settings.cluster.batch {
+                let arrivals = std::sync::Arc::clone(&arrivals);
+                let work = move || work((engines, number), &arrivals, shared, clock, settings, progress);
+                // Threads that run already end when their queues are dropped.
+                std::thread::Builder::new().spawn_scoped(scope, work)?;
+            }
+            queues.push(queue);
+        }
+        let latest = dispatch(shared, &queues, clock, settings, progress);
+        drop(queues);
+        Ok(latest)
+    })
 }
 
 /// Sends requests to their engines until there are no more; how late the latest one was.

@@ -3,7 +3,8 @@
 use super::traces::{counted, rounded};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicU64, Ordering};
-use tidepool_replay::{Outage, Partial, Progress, Replay, Settings};
+use std::time::Duration;
+use tidepool_replay::{Absence, Outage, Partial, Progress, Replay, Settings};
 
 /// Once the pool failed in more than this part of what it was asked for, or of the time, the report is partial.
 const NOTABLE: f64 = 0.01;
@@ -12,6 +13,10 @@ const TOO_SLOW: f64 = 1.25;
 /// Outages that are told one by one, if they have so many seconds; JSON has all of them.
 const TOLD: usize = 3;
 const WORTH_TELLING: f64 = 0.1;
+/// Seconds from which on it is told that a node was silent: on a busy machine it may be for a moment.
+const SILENCE: f64 = 1.0;
+/// Absences of nodes that are told; JSON has all of them.
+const MOST_NODES: usize = 10;
 
 /// What went wrong, and out of how much.
 pub(super) struct Troubles<'a> {
@@ -40,7 +45,9 @@ impl<'a> Troubles<'a> {
         let failed = self.is_notable().then_some(
             "the pool failed in more than 1 % of the time, of the look-ups or of the blocks: what it would have served counts as misses",
         );
-        self.played.partial.map(why).or(failed)
+        let was_dead = self.played.absences.iter().any(|absence| absence.was_dead);
+        let incomplete = was_dead.then_some("a node of the pool went away: what it held counts as misses");
+        self.played.partial.map(why).or(failed).or(incomplete)
     }
 
     /// Whether the pool failed in a notable part of what it was asked for. What it evicted between a look-up and a read is no
@@ -49,7 +56,7 @@ impl<'a> Troubles<'a> {
         let Progress { put_blocks, held_blocks, failed_puts, lookups, failed_lookups, .. } = self.progress;
         let Progress { promised_blocks, other_blocks, .. } = self.progress;
         let puts = read(put_blocks) + read(held_blocks) + read(failed_puts);
-        let out: f64 = self.played.outages.iter().map(|outage| self.real_seconds(outage)).sum();
+        let out: f64 = self.played.outages.iter().map(|outage| self.lasted(outage)).sum();
         let parts = [
             (out, self.played.ended.as_secs_f64() / self.settings.pace),
             (read(failed_puts) as f64, puts as f64),
@@ -60,8 +67,13 @@ impl<'a> Troubles<'a> {
     }
 
     /// How long an outage was for us.
-    fn real_seconds(&self, outage: &Outage) -> f64 {
-        outage.ended.saturating_sub(outage.began).as_secs_f64() / self.settings.pace
+    fn lasted(&self, outage: &Outage) -> f64 {
+        self.real_seconds(outage.began, outage.ended)
+    }
+
+    /// How long it was for us from one time of the trace to another.
+    fn real_seconds(&self, began: Duration, ended: Duration) -> f64 {
+        ended.saturating_sub(began).as_secs_f64() / self.settings.pace
     }
 
     /// What is to be said about all of this, a sentence each.
@@ -87,7 +99,8 @@ impl<'a> Troubles<'a> {
                 )
             }),
         ];
-        self.outages().into_iter().chain(counts.into_iter().flatten()).chain(self.lag()).collect()
+        let nodes = self.played.absences.iter().filter_map(|absence| self.absence(absence)).take(MOST_NODES);
+        self.outages().into_iter().chain(nodes).chain(counts.into_iter().flatten()).chain(self.lag()).collect()
     }
 
     /// That this machine could not keep up with the schedule, if so.
@@ -104,10 +117,10 @@ impl<'a> Troubles<'a> {
     fn outages(&self) -> Vec<String> {
         let outages = self.played.outages.iter();
         let (mut told, mut others): (Vec<&Outage>, Vec<&Outage>) =
-            outages.partition(|outage| self.real_seconds(outage) >= WORTH_TELLING);
+            outages.partition(|outage| self.lasted(outage) >= WORTH_TELLING);
         others.extend(told.drain(told.len().min(TOLD)..));
         let told = told.iter().map(|outage| {
-            let (began, lasted) = (outage.began.as_secs_f64(), self.real_seconds(outage));
+            let (began, lasted) = (outage.began.as_secs_f64(), self.lasted(outage));
             let puts = counted(outage.failed_puts, "block was", "blocks were");
             let lookups = counted(outage.failed_lookups, "look-up was", "look-ups were");
             format!(
@@ -115,12 +128,30 @@ impl<'a> Troubles<'a> {
             )
         });
         let more = (!others.is_empty()).then(|| {
-            let seconds: f64 = others.iter().map(|outage| self.real_seconds(outage)).sum();
+            let seconds: f64 = others.iter().map(|outage| self.lasted(outage)).sum();
             let puts = counted(others.iter().map(|outage| outage.failed_puts).sum(), "block was", "blocks were");
             let times = counted(others.len() as u64, "other time", "other times");
             format!("the pool took nothing {times}, for {seconds:.3} s in all: {puts} not taken")
         });
         told.chain(more).collect()
+    }
+
+    /// That a node went away, and what that may have cost.
+    fn absence(&self, absence: &Absence) -> Option<String> {
+        let Absence { node, began, ended, left, was_dead, lost_blocks } = absence;
+        let seconds = self.real_seconds(*began, ended.unwrap_or(self.played.ended));
+        let what = match (was_dead, ended) {
+            (false, _) if seconds < SILENCE => return None,
+            (false, _) => format!("was silent for {seconds:.1} s"),
+            (true, None) if *left => "was stopped and did not come back".to_owned(),
+            (true, None) => "went away without a word and did not come back".to_owned(),
+            (true, Some(_)) => format!("went away and came back after {seconds:.1} s"),
+        };
+        let (began, lost) = (began.as_secs_f64(), counted(*lost_blocks, "block", "blocks"));
+        Some(format!(
+            "node {node} {what}, from {began:.1} s of the trace's time on: what it held counts as missing; meanwhile {lost} of the pool \
+             that a look-up had found could not be read"
+        ))
     }
 
     /// For people.
@@ -138,10 +169,21 @@ impl<'a> Troubles<'a> {
 
     /// For machines.
     pub(super) fn json(&self) -> Value {
+        let absence = |absence: &Absence| {
+            json!({
+                "node": absence.node.as_str(),
+                "began_seconds": absence.began.as_secs_f64(),
+                "real_seconds": self.real_seconds(absence.began, absence.ended.unwrap_or(self.played.ended)),
+                "came_back": absence.ended.is_some(),
+                "left": absence.left,
+                "was_dead": absence.was_dead,
+                "lost_blocks": absence.lost_blocks,
+            })
+        };
         let outage = |outage: &Outage| {
             json!({
                 "began_seconds": outage.began.as_secs_f64(),
-                "real_seconds": self.real_seconds(outage),
+                "real_seconds": self.lasted(outage),
                 "failed_puts": outage.failed_puts,
                 "failed_lookups": outage.failed_lookups,
             })
@@ -159,6 +201,7 @@ impl<'a> Troubles<'a> {
             "lookups": read(&self.progress.lookups),
             "failed_lookups": read(&self.progress.failed_lookups),
             "outages": self.played.outages.iter().map(outage).collect::<Vec<_>>(),
+            "absences": self.played.absences.iter().map(absence).collect::<Vec<_>>(),
             "latest_seconds": self.played.latest.as_secs_f64(),
             "slowdown": self.progress.slowdown(),
             "partial": self.why_partial().is_some(),
