@@ -100,7 +100,7 @@ fn blocks_that_no_node_can_hold_are_refused_before_anything_is_played() {
     assert_eq!((&replay["put_blocks"], &replay["partial"]), (&0.into(), &true.into()), "{replay}");
 }
 
-/// Every block was "gone before it was read", and none was ever hit.
+/// Every block was "gone before it was read", and none was ever hit; then it was said that the pool had failed, which it had not.
 #[test]
 fn a_name_with_blocks_of_another_size_is_said_to_serve_nobody() {
     let dir = memory_dir();
@@ -113,8 +113,13 @@ fn a_name_with_blocks_of_another_size_is_said_to_serve_nobody() {
     for other in ["4B", "16B"] {
         let second = run(other);
         assert_eq!(code(&second), 4, "{}", stderr(&second));
-        assert!(stderr(&second).contains("blocks of another size are stored under its name (mine)"));
+        let remark =
+            "stored under its name (mine) before: they serve nobody; give another --name, or the --token-bytes";
+        assert!(stderr(&second).contains(remark), "{}", stderr(&second));
         let found = json(&second);
+        let why = found["replay"]["why_partial"].as_str().unwrap();
+        assert!(why.starts_with("blocks of another length are stored under this run's name"), "{found}");
+        assert_eq!(found["replay"]["wrong_blocks"], 0, "{found}");
         assert!(found["replay"]["other_blocks"].as_u64().unwrap() > 0, "{found}");
         assert_eq!((&found["replay"]["lost_blocks"], &found["hit_blocks"]), (&0.into(), &0.into()), "{found}");
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tidepool_replay::{Absence, Outage, Partial, Progress, Replay, Settings};
 
-/// Once the pool failed in more than this part of what it was asked for, or of the time, the report is partial.
+/// What went wrong in more than this part of what the pool was asked for, or of the time, makes the report a partial one.
 const NOTABLE: f64 = 0.01;
 /// Once sending requests and computing prompts took more than so many times as long as it should, times are wrong.
 const TOO_SLOW: f64 = 1.25;
@@ -18,11 +18,21 @@ const SILENCE: f64 = 1.0;
 /// Absences of nodes that are told; JSON has all of them.
 const MOST_NODES: usize = 10;
 
+/// Why a report is partial.
+const FAILED: &str = "the pool failed in more than 1 % of the time, of the look-ups or of the blocks: what it would have served counts as misses";
+const OTHER_BLOCKS: &str = "blocks of another length are stored under this run's name, and what was looked up there counts as misses: \
+    the pool did not fail; give another --name, or the --token-bytes that they were stored with";
+
 /// What went wrong, and out of how much.
 pub(super) struct Troubles<'a> {
     settings: &'a Settings,
     progress: &'a Progress,
     played: &'a Replay,
+}
+
+/// Whether so much of all is more than a wink.
+fn is_notable(part: f64, all: f64) -> bool {
+    part > NOTABLE * all
 }
 
 fn read(counter: &AtomicU64) -> u64 {
@@ -42,28 +52,26 @@ impl<'a> Troubles<'a> {
 
     /// Why the report is not about all requests with a pool that served them, if it is not.
     pub(super) fn why_partial(&self) -> Option<&'static str> {
-        let failed = self.is_notable().then_some(
-            "the pool failed in more than 1 % of the time, of the look-ups or of the blocks: what it would have served counts as misses",
-        );
+        let Progress { promised_blocks, other_blocks, .. } = self.progress;
         let was_dead = self.played.absences.iter().any(|absence| absence.was_dead);
-        let incomplete = was_dead.then_some("a node of the pool went away: what it held counts as misses");
-        self.played.partial.map(why).or(failed).or(incomplete)
+        let reasons = [
+            (self.has_failed(), FAILED),
+            (is_notable(read(other_blocks) as f64, read(promised_blocks) as f64), OTHER_BLOCKS),
+            (was_dead, "a node of the pool went away: what it held counts as misses"),
+        ];
+        let reason = reasons.into_iter().find_map(|(is_so, reason)| is_so.then_some(reason));
+        self.played.partial.map(why).or(reason)
     }
 
     /// Whether the pool failed in a notable part of what it was asked for. What it evicted between a look-up and a read is no
     /// failure: pools that are small for their traffic do.
-    fn is_notable(&self) -> bool {
+    fn has_failed(&self) -> bool {
         let Progress { put_blocks, held_blocks, failed_puts, lookups, failed_lookups, .. } = self.progress;
-        let Progress { promised_blocks, other_blocks, .. } = self.progress;
         let puts = read(put_blocks) + read(held_blocks) + read(failed_puts);
         let out: f64 = self.played.outages.iter().map(|outage| self.lasted(outage)).sum();
-        let parts = [
-            (out, self.played.ended.as_secs_f64() / self.settings.pace),
-            (read(failed_puts) as f64, puts as f64),
-            (read(failed_lookups) as f64, read(lookups) as f64),
-            (read(other_blocks) as f64, read(promised_blocks) as f64),
-        ];
-        parts.iter().any(|(failed, all)| *failed > NOTABLE * all)
+        is_notable(out, self.played.ended.as_secs_f64() / self.settings.pace)
+            || is_notable(read(failed_puts) as f64, puts as f64)
+            || is_notable(read(failed_lookups) as f64, read(lookups) as f64)
     }
 
     /// How long an outage was for us.
@@ -91,10 +99,10 @@ impl<'a> Troubles<'a> {
                 .map(|count| format!("{}: a block of {size} is larger than any node could take", not_taken(count))),
             some(no_space_puts).map(|count| format!("{}: no node had room in time", not_taken(count))),
             some(other_blocks).map(|count| {
-                let blocks = counted(count, "block that was", "blocks that were");
+                let found = counted(count, "time a look-up found a block", "times look-ups found blocks");
                 format!(
-                    "{blocks} to be read had not the {size} of this run's: blocks of another size are stored under its name ({}), \
-                     and serve nobody; give another --name, or remove them",
+                    "{found} of another length than this run's {size}, stored under its name ({}) before: they serve nobody; \
+                     give another --name, or the --token-bytes that they were stored with",
                     self.settings.name
                 )
             }),
