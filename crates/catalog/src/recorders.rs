@@ -8,7 +8,7 @@ use crate::metrics::{self, Counters};
 use parking_lot::Mutex;
 use std::pin::Pin;
 use std::time::Instant;
-use tidepool_wire::catalog::LookupReport;
+use tidepool_wire::catalog::{LookupReport, Missing};
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio_stream::wrappers::ReceiverStream;
@@ -33,8 +33,8 @@ pub(crate) struct Recorders {
 struct Recorder {
     wanted: u32,
     reports: mpsc::Sender<(Instant, LookupReport)>,
-    /// Look-ups that it has lost since the last report that it got.
-    dropped: u64,
+    /// Look-ups that are missing since the last report that it got.
+    missing: Missing,
 }
 
 impl Recorders {
@@ -46,7 +46,7 @@ impl Recorders {
             return Err(Status::resource_exhausted(format!("{MOST} recorders listen already")));
         }
         let (reports, waiting) = mpsc::channel(WAITING);
-        all.push(Recorder { wanted, reports, dropped: 0 });
+        all.push(Recorder { wanted, reports, missing: Missing::default() });
         Ok(Box::pin(ReceiverStream::new(waiting).map(|(since, report)| Ok(aged(report, since)))))
     }
 
@@ -68,11 +68,11 @@ impl Recorders {
         metrics::add(&counters.reported_lookups, report.lengths.len());
         let now = Instant::now();
         let take = |recorder: &mut Recorder| {
-            let dropped = report.dropped + recorder.dropped;
-            match recorder.reports.try_send((now, LookupReport { dropped, ..report.clone() })) {
-                Ok(()) => recorder.dropped = 0,
+            let missing @ Missing { dropped, untold, unheard } = Missing::of(report).and(recorder.missing);
+            match recorder.reports.try_send((now, LookupReport { dropped, untold, unheard, ..report.clone() })) {
+                Ok(()) => recorder.missing = Missing::default(),
                 Err(TrySendError::Full(_)) => {
-                    recorder.dropped = dropped + lookups;
+                    recorder.missing = missing.and(Missing { unheard: lookups, ..Missing::default() });
                     metrics::add(&counters.dropped_reports, report.lengths.len());
                 }
                 Err(TrySendError::Closed(_)) => return false,
@@ -118,8 +118,8 @@ mod tests {
             assert_eq!((got.lengths.len(), got.dropped), (2, 0));
             assert!(got.ages.iter().all(|age| *age >= 5));
         }
-        recorders.pass_on(&LookupReport { dropped: 1, ..report(1) }, &counters);
-        assert_eq!(next(&mut slow).await.dropped, 3 * 2 + 1);
+        recorders.pass_on(&LookupReport { dropped: 1, untold: 4, ..report(1) }, &counters);
+        assert_eq!(Missing::of(&next(&mut slow).await), Missing { dropped: 1, untold: 4, unheard: 3 * 2 });
         assert_eq!(counters.dropped_reports.load(std::sync::atomic::Ordering::Relaxed), 6);
     }
 

@@ -96,7 +96,13 @@ mod tests {
     #[test]
     fn every_lookup_of_a_report_has_its_ids_an_age_and_a_kind() {
         let ids = vec![0; 48].into();
-        let report = LookupReport { ids, lengths: vec![1, 2], ages: vec![0; 2], kinds: vec![1; 2].into(), dropped: 0 };
+        let report = LookupReport {
+            ids,
+            lengths: vec![1, 2],
+            ages: vec![0; 2],
+            kinds: vec![1; 2].into(),
+            ..LookupReport::default()
+        };
         assert!(check_report(&report).is_ok());
         assert!(check_report(&LookupReport { ages: vec![0], ..report.clone() }).is_err());
         assert!(check_report(&LookupReport { kinds: vec![1; 3].into(), ..report.clone() }).is_err());

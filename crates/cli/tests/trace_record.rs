@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Daemon, code, eventually, json, memory_dir, metric, stderr, tidepool};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use std::{
     collections::HashMap,
     io::{BufRead as _, BufReader},
@@ -209,6 +209,38 @@ fn a_catalog_that_is_not_heard_is_a_gap_and_is_told_once() {
     assert_eq!(pool.stop().code(), Some(0));
     assert_eq!(recorder.wait().code(), Some(4));
     assert_eq!(read(&file), []);
+}
+
+/// A catalog that did not answer for a moment cost a third of the look-ups, and the reason given was that there had been no room.
+#[test]
+fn lookups_that_no_catalog_answered_for_are_told_later_or_missing_for_that_reason() {
+    let (dir, files) = (memory_dir(), tempfile::tempdir().unwrap());
+    let (pool, file) = (Daemon::pool(dir.path()), files.path().join("live.jsonl"));
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_tidepool"));
+    command.args(["trace", "record", "--json", "--catalogs", pool.address("catalog", "listen"), "-o"]).arg(&file);
+    let mut recorder = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let (mut said, mut line) = (BufReader::new(recorder.stdout.take().unwrap()), String::new());
+    said.read_line(&mut line).unwrap();
+    let client = client_of(&pool);
+    pool.signal(Signal::STOP);
+    (0..20).for_each(|_| drop(client.match_prefix(&[chain("a", 0..3)])));
+    eventually("the catalog is missed", || !client.catalog_answers());
+    pool.signal(Signal::CONT);
+    eventually("the catalog answers", || client.catalog_answers());
+    client.match_prefix(&[chain("last", 0..7)]).unwrap();
+    let part = files.path().join("live.jsonl.part");
+    eventually("it is told", || read(&part).iter().any(|request| request.blocks.len() == 7));
+    kill_process(Pid::from_child(&recorder), Signal::INT).unwrap();
+    line.clear();
+    said.read_line(&mut line).unwrap();
+    let counts: serde_json::Value = serde_json::from_str(&line).unwrap();
+    let output = recorder.wait_with_output().unwrap();
+    let count = |field: &serde_json::Value| field.as_u64().unwrap();
+    let (requests, missing, by) = (count(&counts["requests"]), count(&counts["missing"]), &counts["missing_by"]);
+    assert_eq!(by["catalog_silent"], missing, "{counts}");
+    assert!(requests + missing >= 21 || counts["gap_seconds"] != 0.0, "{counts}");
+    assert_eq!(code(&output), if missing > 0 || counts["gap_seconds"] != 0.0 { 4 } else { 0 }, "{}", stderr(&output));
+    assert!(read(&file).is_sorted_by_key(|request| request.at));
 }
 
 #[test]

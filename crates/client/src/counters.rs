@@ -89,7 +89,7 @@ counters! {
     touches_dropped,
     /// Look-ups told of because somebody records them.
     lookups_told,
-    /// Look-ups that somebody records and that there was no room for.
+    /// Look-ups that somebody records and that there was no room for, or no answer in time.
     lookups_untold,
     /// Times that a node was found not to answer.
     nodes_down,

@@ -1,8 +1,8 @@
 //! This client's look-ups, kept for whoever records them, as long as somebody does.
 //!
 //! Look-ups on the same host reach nobody, so a catalog cannot see them: clients tell of theirs. The catalogs' members say whether
-//! somebody listens; while nobody does, a look-up costs one load of an atomic here. What is kept is bounded; what does not fit is
-//! counted, and told with the next report.
+//! somebody listens; while nobody does, a look-up costs one load of an atomic here. What is kept is bounded, also while no catalog
+//! answers; what does not fit is counted, and told with the next report.
 
 use crate::catalogs::Recorder;
 use crate::client::Client;
@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 use tidepool_types::{BlockId, Deadline};
-use tidepool_wire::catalog::{LookupReport, MAX_CHAINS, MAX_IDS};
+use tidepool_wire::catalog::{LookupReport, MAX_CHAINS, MAX_IDS, Missing};
 
 /// See the file's head.
 #[derive(Default)]
@@ -31,7 +31,9 @@ struct Kept {
     lengths: Vec<u32>,
     made: Vec<Instant>,
     kinds: Vec<u8>,
-    dropped: u64,
+    missing: Missing,
+    /// Whether they are kept for longer than usual, as no catalog answers.
+    is_held_up: bool,
 }
 
 impl Recorded {
@@ -55,7 +57,8 @@ impl Recorded {
             return;
         }
         if kept.ids.len() + ids.len() * BlockId::LEN > MAX_IDS * BlockId::LEN || kept.lengths.len() >= MAX_CHAINS {
-            kept.dropped += 1;
+            let reason = if kept.is_held_up { &mut kept.missing.untold } else { &mut kept.missing.dropped };
+            *reason += 1;
             return;
         }
         ids.iter().for_each(|id| kept.ids.extend_from_slice(id.as_bytes()));
@@ -67,14 +70,26 @@ impl Recorded {
     /// Takes what was kept; `None` when that is nothing.
     fn take(&self) -> Option<LookupReport> {
         let mut kept = self.kept.lock();
-        if kept.lengths.is_empty() && kept.dropped == 0 {
+        if kept.lengths.is_empty() && kept.missing == Missing::default() {
             return None;
         }
-        let Kept { ids, lengths, made, kinds, dropped } = std::mem::take(&mut *kept);
+        let Kept { ids, lengths, made, kinds, missing, .. } = std::mem::take(&mut *kept);
         drop(kept);
         let age = |made: &Instant| u32::try_from(made.elapsed().as_millis()).unwrap_or(u32::MAX);
         let ages = made.iter().map(age).collect();
-        Some(LookupReport { ids: ids.into(), lengths, ages, kinds: kinds.into(), dropped })
+        let Missing { dropped, untold, unheard } = missing;
+        Some(LookupReport { ids: ids.into(), lengths, ages, kinds: kinds.into(), dropped, untold, unheard })
+    }
+
+    /// No catalog answers: what was kept is kept on.
+    fn hold(&self) {
+        self.kept.lock().is_held_up = true;
+    }
+
+    /// These are missing.
+    fn miss(&self, missing: Missing) {
+        let mut kept = self.kept.lock();
+        kept.missing = kept.missing.and(missing);
     }
 }
 
@@ -90,13 +105,17 @@ impl Client {
 impl Core {
     /// Tells a catalog of the look-ups since the last time.
     pub(crate) fn report_lookups(&self, deadline: Deadline) {
+        if !self.catalogs.any_answers() {
+            return self.recorded.hold();
+        }
         let Some(report) = self.recorded.take() else { return };
-        let (told, lost) = (report.lengths.len() as u64, report.dropped);
+        let (told, missing) = (report.lengths.len() as u64, Missing::of(&report));
         if self.catalogs.report(report, deadline) {
             add(&self.counters.lookups_told, told);
-            add(&self.counters.lookups_untold, lost);
+            add(&self.counters.lookups_untold, missing.total());
         } else {
-            self.recorded.kept.lock().dropped += told + lost;
+            // The catalog may have taken them: telling of them again would have them twice.
+            self.recorded.miss(missing.and(Missing { untold: told, ..Missing::default() }));
         }
     }
 }
@@ -125,6 +144,21 @@ mod tests {
         let report = recorded.take().expect("there is something");
         assert_eq!((report.lengths.len(), report.dropped), (MAX_CHAINS, 5));
         assert!(recorded.take().is_none());
+    }
+
+    /// It was said that there was no room, of look-ups that no catalog had asked for in time.
+    #[test]
+    fn what_is_missing_is_counted_by_its_reason() {
+        let recorded = Recorded::default();
+        recorded.hold();
+        recorded.note(PREFIX_MATCH, &ids(MAX_IDS));
+        recorded.note(PREFIX_MATCH, &ids(1));
+        recorded.miss(Missing { untold: 5, ..Missing::default() });
+        let report = recorded.take().expect("there is something");
+        assert_eq!((report.lengths.len(), Missing::of(&report)), (1, Missing { untold: 6, ..Missing::default() }));
+        recorded.note(PREFIX_MATCH, &ids(MAX_IDS + 1));
+        let report = recorded.take().expect("there is something");
+        assert_eq!(Missing::of(&report), Missing { dropped: 1, ..Missing::default() });
     }
 
     #[test]

@@ -54,6 +54,41 @@ pub const PREFIX_MATCH: u8 = 1;
 /// A kind of look-up: which of some ids there are.
 pub const EXISTENCE_CHECK: u8 = 2;
 
+/// Look-ups that are missing from what a recorder hears, by why.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Missing {
+    /// A client made more of them than it keeps between two reports.
+    pub dropped: u64,
+    /// No catalog answered the client's report in time. One may have taken it all the same.
+    pub untold: u64,
+    /// The recorder did not keep up with the catalog.
+    pub unheard: u64,
+}
+
+impl Missing {
+    /// What a report says.
+    #[must_use]
+    pub const fn of(report: &LookupReport) -> Self {
+        Self { dropped: report.dropped, untold: report.untold, unheard: report.unheard }
+    }
+
+    /// All of these and those.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self {
+            dropped: self.dropped.saturating_add(other.dropped),
+            untold: self.untold.saturating_add(other.untold),
+            unheard: self.unheard.saturating_add(other.unheard),
+        }
+    }
+
+    /// How many, whatever the reason.
+    #[must_use]
+    pub const fn total(self) -> u64 {
+        self.dropped.saturating_add(self.untold).saturating_add(self.unheard)
+    }
+}
+
 /// How to reach the catalog at `address` (`host:port`), with the windows and limits that fit its messages.
 pub fn endpoint(address: &str, connect_within: Duration) -> Result<Endpoint, Error> {
     let endpoint = Endpoint::from_shared(format!("http://{address}"))?;

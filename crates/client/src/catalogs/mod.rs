@@ -15,6 +15,7 @@ mod wait;
 
 pub use answers::{Holder, Located, Member, Node, NodeState};
 pub use record::{Heard, HeardLookup, Recorder};
+pub use tidepool_wire::catalog::Missing;
 
 use peer::Peer;
 use std::io;
@@ -185,6 +186,11 @@ impl Catalogs {
     #[must_use]
     pub fn members(&self, deadline: Deadline) -> Members {
         self.ask_members(deadline)
+    }
+
+    /// Whether one of them answered when it was last asked, or was not asked yet.
+    pub(crate) fn any_answers(&self) -> bool {
+        self.peers.iter().any(|peer| peer.standing() != peer::Standing::Down)
     }
 
     /// Tells a catalog of look-ups. False when none took them.

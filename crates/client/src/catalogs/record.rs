@@ -6,7 +6,7 @@ use super::{Catalogs, CatalogsConfig};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidepool_types::BlockId;
-use tidepool_wire::catalog::{EXISTENCE_CHECK, LookupReport, PREFIX_MATCH, RecordRequest, unpack_ids};
+use tidepool_wire::catalog::{EXISTENCE_CHECK, LookupReport, Missing, PREFIX_MATCH, RecordRequest, unpack_ids};
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -28,8 +28,8 @@ pub enum Heard {
     Lookups {
         /// The look-ups, in the order in which they were made.
         lookups: Vec<HeardLookup>,
-        /// Look-ups that are missing before these, because somebody had no room for them.
-        dropped: u64,
+        /// Look-ups that are missing before these.
+        missing: Missing,
     },
 }
 
@@ -120,5 +120,5 @@ fn lookups(report: &LookupReport, wanted: u8) -> Heard {
         let at = now.checked_sub(Duration::from_millis((*age).into())).unwrap_or(now);
         (kind & wanted != 0).then_some(HeardLookup { at, ids })
     });
-    Heard::Lookups { lookups: lookups.collect(), dropped: report.dropped }
+    Heard::Lookups { lookups: lookups.collect(), missing: Missing::of(report) }
 }

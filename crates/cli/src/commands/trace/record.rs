@@ -14,7 +14,7 @@ use std::{
     path::PathBuf,
     time::{Duration, Instant},
 };
-use tidepool_client::catalogs::{Heard, Recorder};
+use tidepool_client::catalogs::{Heard, Missing, Recorder};
 use tidepool_trace::BLOCK_TOKENS;
 use tidepool_types::{ByteSize, Span};
 
@@ -71,14 +71,11 @@ pub(super) fn run(args: &RecordArgs) -> Outcome {
     let mut recording = Recording::new(recorder, started, bounds, args.block_tokens, || signals.have_come());
     let requests =
         WriteArgs::to(args.output.clone(), args.force).write(args.block_tokens, recording.by_ref().map(Ok))?;
-    let (dropped, full) = (recording.dropped(), recording.full());
+    let (missing, full) = (recording.missing(), recording.full());
     if let Some(bound) = full {
         output::complain(&format!("{bound} ended the recording: what was looked up later is not in it"));
     }
-    if dropped > 0 {
-        let lookups = counted(dropped, "look-up is", "look-ups are");
-        output::complain(&format!("{lookups} missing: there was no room"));
-    }
+    missing_ones(missing).iter().for_each(|remark| output::complain(remark));
     let gap = recording.gap().as_secs_f64();
     if gap > 0.0 {
         output::complain(&format!(
@@ -87,11 +84,33 @@ pub(super) fn run(args: &RecordArgs) -> Outcome {
     }
     match args.client.json {
         true => {
-            output::line(&json!({ "requests": requests, "dropped": dropped, "gap_seconds": gap, "ended_by": full }))?
+            let Missing { dropped, untold, unheard } = missing;
+            output::line(&json!({
+                "requests": requests,
+                "missing": missing.total(),
+                "missing_by": { "client_full": dropped, "catalog_silent": untold, "recorder_slow": unheard },
+                "gap_seconds": gap,
+                "ended_by": full,
+            }))?
         }
         false => output::text(&format!("{}\n", counted(requests, "request", "requests")))?,
     };
-    Ok(if gap > 0.0 { Status(PARTIAL) } else { Status::SUCCESS })
+    Ok(if gap > 0.0 || missing.total() > 0 { Status(PARTIAL) } else { Status::SUCCESS })
+}
+
+/// How many look-ups are missing, and why, a sentence for each reason.
+fn missing_ones(Missing { dropped, untold, unheard }: Missing) -> Vec<String> {
+    let reasons = [
+        (dropped, "is", "are", "clients made more of them in a second than they keep until they tell of them"),
+        (untold, "may be", "may be", "no catalog answered the clients that told of them in time"),
+        (unheard, "is", "are", "they came faster than this recorder took them"),
+    ];
+    let some = reasons.into_iter().filter(|(count, ..)| *count > 0);
+    some.map(|(count, is, are, why)| {
+        let lookups = counted(count, &format!("look-up {is}"), &format!("look-ups {are}"));
+        format!("{lookups} missing: {why}")
+    })
+    .collect()
 }
 
 /// The catalogs that are listened to, once all have answered or have had the time to.

@@ -7,7 +7,7 @@ use std::{
     hash::{BuildHasher as _, RandomState},
     time::{Duration, Instant},
 };
-use tidepool_client::catalogs::{Heard, HeardLookup, Recorder};
+use tidepool_client::catalogs::{Heard, HeardLookup, Missing, Recorder};
 use tidepool_trace::{BlockHash, Millis, Request};
 
 /// A look-up is written after so long: clients tell of theirs every second, and those of others may have been earlier.
@@ -41,7 +41,9 @@ pub(super) struct Recording<'a, F> {
     waiting: BinaryHeap<Reverse<Waiting>>,
     waiting_blocks: usize,
     heard: u64,
-    dropped: u64,
+    missing: Missing,
+    /// The time of the last request.
+    last: Millis,
     requests: u64,
     bytes: u64,
     /// When it was over.
@@ -79,7 +81,8 @@ impl<'a, F: Fn() -> bool> Recording<'a, F> {
             waiting: BinaryHeap::new(),
             waiting_blocks: 0,
             heard: 0,
-            dropped: 0,
+            missing: Missing::default(),
+            last: Millis(0),
             requests: 0,
             bytes: 0,
             ended: None,
@@ -98,9 +101,9 @@ impl<'a, F: Fn() -> bool> Recording<'a, F> {
         }
     }
 
-    /// Look-ups that are missing because somebody had no room for them.
-    pub(super) const fn dropped(&self) -> u64 {
-        self.dropped
+    /// Look-ups that are missing.
+    pub(super) const fn missing(&self) -> Missing {
+        self.missing
     }
 
     /// Whether all that is to come has come.
@@ -114,8 +117,8 @@ impl<'a, F: Fn() -> bool> Recording<'a, F> {
 
     fn hear(&mut self, heard: Heard) {
         match heard {
-            Heard::Lookups { lookups, dropped } => {
-                self.dropped += dropped;
+            Heard::Lookups { lookups, missing } => {
+                self.missing = self.missing.and(missing);
                 lookups.into_iter().for_each(|lookup| self.keep(lookup));
             }
             Heard::Listening(catalog) => {
@@ -172,9 +175,11 @@ impl<'a, F: Fn() -> bool> Recording<'a, F> {
         self.requests += 1;
         self.bytes += LINE_BYTES + BLOCK_BYTES * blocks.len() as u64;
         let since = at.saturating_duration_since(self.started).as_millis();
+        // One that was told late comes after what is written already.
+        self.last = self.last.max(Millis(u64::try_from(since).unwrap_or(u64::MAX)));
         let tokens = blocks.len() as u64 * u64::from(self.block_tokens);
         Request {
-            at: Millis(u64::try_from(since).unwrap_or(u64::MAX)),
+            at: self.last,
             input_tokens: u32::try_from(tokens).unwrap_or(u32::MAX),
             output_tokens: 0,
             blocks: blocks.into_iter().map(BlockHash).collect(),
