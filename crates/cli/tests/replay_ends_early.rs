@@ -59,7 +59,14 @@ fn a_pool_that_vanishes_leaves_a_partial_report() {
     under_way(&pool);
     pool.signal(Signal::KILL);
     let found = check(&child.wait_with_output().unwrap(), &page, "the pool took nothing any more");
-    assert!(found["replay"]["failed_puts"].as_u64().unwrap() > 0, "{found}");
+    // A report about 160 requests told of 1,230 look-ups.
+    let (replay, after) = (&found["replay"], &found["replay"]["after_the_pool"]);
+    let count = |field: &Value| field.as_u64().unwrap();
+    assert!(count(&after["failed_puts"]) > 0 && count(&after["requests"]) > 0, "{replay}");
+    assert_eq!(replay["failed_puts"], 0, "{replay}");
+    assert!(count(&replay["lookups"]) + count(&after["lookups"]) <= count(&found["trace"]["requests"]), "{found}");
+    assert!(count(&after["lookups"]) > 0, "{replay}");
+    assert!(replay["remarks"].to_string().contains("still answered without the pool"), "{replay}");
 }
 
 /// Tens of thousands of blocks were not taken, and the report said nothing of it, nor did the exit code.

@@ -1,5 +1,6 @@
 //! Whether the pool still answers, as all engines together see it, and when it did not.
 
+use crate::progress::Counts;
 use parking_lot::Mutex;
 use std::time::{Duration, Instant};
 use tidepool_trace::BlockHash;
@@ -49,6 +50,8 @@ struct Refusing {
     began: Duration,
     /// The first block that it did not take.
     block: BlockHash,
+    /// What had been counted before.
+    counts: Counts,
 }
 
 impl Contact {
@@ -75,18 +78,23 @@ impl Contact {
         self.state.lock().failed_lookups += 1;
     }
 
-    /// No node takes anything, as these blocks of a put that began at `began`. Says whether that has been so for so long that the
-    /// pool is gone.
-    pub(crate) fn refused(&self, block: BlockHash, blocks: usize, began: Duration) -> bool {
+    /// No node takes anything, as these blocks of a put that began at `began`, before which so much had been counted. Says whether
+    /// that has been so for so long that the pool is gone.
+    pub(crate) fn refused(&self, block: BlockHash, blocks: usize, began: Duration, counts: Counts) -> bool {
         let mut state = self.state.lock();
         state.failed_puts += blocks as u64;
-        let first = || Refusing { since: Instant::now(), began, block };
+        let first = || Refusing { since: Instant::now(), began, block, counts };
         state.refusing.get_or_insert_with(first).since.elapsed() >= GONE_AFTER
     }
 
     /// The first block that it has not taken; none while it takes blocks.
     pub(crate) fn refused_block(&self) -> Option<BlockHash> {
         self.state.lock().refusing.map(|refusing| refusing.block)
+    }
+
+    /// What had been counted when it began to refuse everything; none while it takes blocks.
+    pub(crate) fn counts_before(&self) -> Option<Counts> {
+        self.state.lock().refusing.map(|refusing| refusing.counts)
     }
 
     /// Since when it has refused everything; none while it takes blocks.
@@ -135,9 +143,9 @@ mod tests {
         contact.took(second(1));
         contact.read(second(2));
         assert_eq!((contact.refusing_since(), contact.last_answer()), (None, second(2)));
-        assert!(!contact.refused(BlockHash(1), 1, second(2)), "a single refusal is no end");
+        assert!(!contact.refused(BlockHash(1), 1, second(2), Counts::default()), "a single refusal is no end");
         let since = contact.refusing_since();
-        assert!(since.is_some() && !contact.refused(BlockHash(2), 1, second(2)));
+        assert!(since.is_some() && !contact.refused(BlockHash(2), 1, second(2), Counts::default()));
         assert_eq!(contact.refused_block(), Some(BlockHash(1)));
         contact.read(second(3));
         assert_eq!((contact.refusing_since(), contact.last_answer()), (since, second(2)));
@@ -152,11 +160,11 @@ mod tests {
         contact.took(second(1));
         assert_eq!(contact.outages(), [], "a look-up alone says nothing about puts");
         contact.unanswered();
-        contact.refused(BlockHash(1), 10, second(2));
+        contact.refused(BlockHash(1), 10, second(2), Counts::default());
         contact.took(second(6));
-        contact.refused(BlockHash(1), 5, second(3));
+        contact.refused(BlockHash(1), 5, second(3), Counts::default());
         contact.took(second(7));
-        contact.refused(BlockHash(1), 1, second(8));
+        contact.refused(BlockHash(1), 1, second(8), Counts::default());
         contact.took(second(9));
         let first = Outage { began: second(2), ended: second(7), failed_puts: 15, failed_lookups: 1 };
         let second = Outage { began: second(8), ended: second(9), failed_puts: 1, failed_lookups: 0 };

@@ -184,10 +184,11 @@ impl<'a> Engine<'a> {
             let stored = client.put_batch(&items, &PutOptions::default());
             let failed = stored.iter().filter(|stored| stored.is_err()).count();
             let held = stored.iter().flatten().filter(|stored| !stored.moved).count();
+            // Before these are counted: of a pool that is gone, only what came before is.
+            self.watch(blocks[0], &stored, began);
             self.progress.note_failures(&stored);
             Progress::add(&self.progress.held_blocks, held);
             Progress::add(&self.progress.put_blocks, stored.len() - failed - held);
-            self.watch(blocks[0], &stored, began);
         }
     }
 
@@ -205,7 +206,7 @@ impl<'a> Engine<'a> {
         let is_gone = |error: &PutError| matches!(error, PutError::NoNode | PutError::Timeout);
         if stored.iter().any(|stored| !stored.as_ref().is_err_and(is_gone)) {
             self.contact.took(self.clock.now());
-        } else if self.contact.refused(first, stored.len(), began) {
+        } else if self.contact.refused(first, stored.len(), began, self.progress.counts()) {
             self.progress.pool_is_gone();
         }
     }

@@ -22,6 +22,6 @@ mod turns;
 pub use contact::Outage;
 pub use content::Content;
 pub use nodes::Absence;
-pub use progress::{Partial, Progress};
+pub use progress::{Counts, Partial, Progress};
 pub use run::{Replay, run};
 pub use settings::{InvalidSettings, Settings};

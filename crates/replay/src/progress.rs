@@ -47,6 +47,25 @@ pub struct Progress {
     gone: AtomicBool,
 }
 
+/// What had been counted at a time: as in [`Progress`], which has what each is.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[expect(missing_docs, reason = "each is the counter of its name")]
+pub struct Counts {
+    pub answered: u64,
+    pub lookups: u64,
+    pub failed_lookups: u64,
+    pub promised_blocks: u64,
+    pub lost_blocks: u64,
+    pub other_blocks: u64,
+    pub failed_puts: u64,
+    pub too_large_puts: u64,
+    pub no_space_puts: u64,
+    pub put_blocks: u64,
+    pub held_blocks: u64,
+    /// See [`Progress::slowdown`].
+    pub slowdown: f64,
+}
+
 /// Why a run ended before all requests were answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Partial {
@@ -76,6 +95,26 @@ impl Progress {
     /// A request was sent to its engine so much late.
     pub(crate) fn sent(&self, late: Duration) {
         self.lag_micros.fetch_add(late.as_micros() as u64, Ordering::Relaxed);
+    }
+
+    /// All counts as they are now.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Counts {
+            answered: read(&self.answered),
+            lookups: read(&self.lookups),
+            failed_lookups: read(&self.failed_lookups),
+            promised_blocks: read(&self.promised_blocks),
+            lost_blocks: read(&self.lost_blocks),
+            other_blocks: read(&self.other_blocks),
+            failed_puts: read(&self.failed_puts),
+            too_large_puts: read(&self.too_large_puts),
+            no_space_puts: read(&self.no_space_puts),
+            put_blocks: read(&self.put_blocks),
+            held_blocks: read(&self.held_blocks),
+            slowdown: self.slowdown(),
+        }
     }
 
     /// A prompt was computed for so many seconds, as it was to be, and so much longer.

@@ -4,7 +4,7 @@ use crate::clock::{Clock, STEP};
 use crate::contact::{Contact, Outage};
 use crate::engine::Engine;
 use crate::nodes::{Absence, Nodes};
-use crate::progress::{Partial, Progress};
+use crate::progress::{Counts, Partial, Progress};
 use crate::settings::Settings;
 use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::Ordering;
@@ -28,6 +28,10 @@ pub struct Replay {
     pub partial: Option<Partial>,
     /// When the pool took nothing for a while, and then did again. What was asked meanwhile counts, as a miss.
     pub outages: Vec<Outage>,
+    /// What was counted as long as there was a pool, which is what the report is about.
+    pub counts: Counts,
+    /// The same for the whole run.
+    pub all_counts: Counts,
     /// Nodes that went away.
     pub absences: Vec<Absence>,
     /// How much of the trace's time passed from the first arrival to the last answer.
@@ -107,7 +111,9 @@ pub fn run<S: Source + Send>(
         std::thread::sleep(STEP);
     }
     let (report, partial) = shared.state.into_inner().finish(contact, ended, progress.ending());
-    Ok(Replay { report, latest, partial, outages: contact.outages(), absences, ended })
+    let all_counts = progress.counts();
+    let counts = contact.counts_before().unwrap_or(all_counts);
+    Ok(Replay { report, latest, partial, outages: contact.outages(), counts, all_counts, absences, ended })
 }
 
 /// Has the engines serve what is sent to them, until there is no more; how late the latest request was.

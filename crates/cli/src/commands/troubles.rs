@@ -2,9 +2,9 @@
 
 use super::traces::{counted, rounded};
 use serde_json::{Value, json};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tidepool_replay::{Absence, Outage, Partial, Progress, Replay, Settings};
+use tidepool_replay::{Absence, Counts, Outage, Partial, Progress, Replay, Settings};
 
 /// What went wrong in more than this part of what the pool was asked for, or of the time, makes the report a partial one.
 const NOTABLE: f64 = 0.01;
@@ -35,10 +35,6 @@ fn is_notable(part: f64, all: f64) -> bool {
     part > NOTABLE * all
 }
 
-fn read(counter: &AtomicU64) -> u64 {
-    counter.load(Ordering::Relaxed)
-}
-
 impl<'a> Troubles<'a> {
     /// Of a replay that is over.
     pub(super) const fn of(settings: &'a Settings, progress: &'a Progress, played: &'a Replay) -> Self {
@@ -47,16 +43,16 @@ impl<'a> Troubles<'a> {
 
     /// Blocks with wrong bytes: there must not be any.
     pub(super) fn wrong(&self) -> u64 {
-        read(&self.progress.wrong_blocks)
+        self.progress.wrong_blocks.load(Ordering::Relaxed)
     }
 
     /// Why the report is not about all requests with a pool that served them, if it is not.
     pub(super) fn why_partial(&self) -> Option<&'static str> {
-        let Progress { promised_blocks, other_blocks, .. } = self.progress;
+        let Counts { promised_blocks, other_blocks, .. } = self.played.counts;
         let was_dead = self.played.absences.iter().any(|absence| absence.was_dead);
         let reasons = [
             (self.has_failed(), FAILED),
-            (is_notable(read(other_blocks) as f64, read(promised_blocks) as f64), OTHER_BLOCKS),
+            (is_notable(other_blocks as f64, promised_blocks as f64), OTHER_BLOCKS),
             (was_dead, "a node of the pool went away: what it held counts as misses"),
         ];
         let reason = reasons.into_iter().find_map(|(is_so, reason)| is_so.then_some(reason));
@@ -66,12 +62,12 @@ impl<'a> Troubles<'a> {
     /// Whether the pool failed in a notable part of what it was asked for. What it evicted between a look-up and a read is no
     /// failure: pools that are small for their traffic do.
     fn has_failed(&self) -> bool {
-        let Progress { put_blocks, held_blocks, failed_puts, lookups, failed_lookups, .. } = self.progress;
-        let puts = read(put_blocks) + read(held_blocks) + read(failed_puts);
+        let Counts { put_blocks, held_blocks, failed_puts, lookups, failed_lookups, .. } = self.played.counts;
+        let puts = put_blocks + held_blocks + failed_puts;
         let out: f64 = self.played.outages.iter().map(|outage| self.lasted(outage)).sum();
         is_notable(out, self.played.ended.as_secs_f64() / self.settings.pace)
-            || is_notable(read(failed_puts) as f64, puts as f64)
-            || is_notable(read(failed_lookups) as f64, read(lookups) as f64)
+            || is_notable(failed_puts as f64, puts as f64)
+            || is_notable(failed_lookups as f64, lookups as f64)
     }
 
     /// How long an outage was for us.
@@ -86,13 +82,13 @@ impl<'a> Troubles<'a> {
 
     /// What is to be said about all of this, a sentence each.
     pub(super) fn remarks(&self) -> Vec<String> {
-        let Progress { lookups, failed_lookups, other_blocks, too_large_puts, no_space_puts, .. } = self.progress;
+        let Counts { lookups, failed_lookups, other_blocks, too_large_puts, no_space_puts, .. } = self.played.counts;
         let size = rounded(self.settings.cluster.block_bytes);
-        let some = |counter: &AtomicU64| Some(read(counter)).filter(|count| *count > 0);
+        let some = |count: u64| Some(count).filter(|count| *count > 0);
         let not_taken = |count: u64| format!("{} not taken", counted(count, "block was", "blocks were"));
         let counts = [
             some(failed_lookups).map(|failed| {
-                let all = counted(read(lookups), "look-up", "look-ups");
+                let all = counted(lookups, "look-up", "look-ups");
                 format!("of {all} no catalog answered {failed}: what it would have found counts as missing")
             }),
             some(too_large_puts)
@@ -108,12 +104,31 @@ impl<'a> Troubles<'a> {
             }),
         ];
         let nodes = self.played.absences.iter().filter_map(|absence| self.absence(absence)).take(MOST_NODES);
-        self.outages().into_iter().chain(nodes).chain(counts.into_iter().flatten()).chain(self.lag()).collect()
+        self.outages()
+            .into_iter()
+            .chain(nodes)
+            .chain(counts.into_iter().flatten())
+            .chain(self.afterwards())
+            .chain(self.lag())
+            .collect()
+    }
+
+    /// What was played on without a pool, once that was gone.
+    fn afterwards(&self) -> Option<String> {
+        let Replay { counts, all_counts: all, .. } = self.played;
+        let requests = counted(all.answered - counts.answered, "request was", "requests were");
+        let puts = counted(all.failed_puts - counts.failed_puts, "block was", "blocks were");
+        let lookups = counted(all.failed_lookups - counts.failed_lookups, "look-up was", "look-ups were");
+        (self.played.partial == Some(Partial::PoolGone)).then(|| {
+            format!(
+                "{requests} still answered without the pool; {puts} not taken and {lookups} not answered then: this report has none of it"
+            )
+        })
     }
 
     /// That this machine could not keep up with the schedule, if so.
     fn lag(&self) -> Option<String> {
-        let (slowdown, pace) = (self.progress.slowdown(), self.settings.pace);
+        let (slowdown, pace) = (self.played.counts.slowdown, self.settings.pace);
         (slowdown > TOO_SLOW).then(|| {
             format!(
                 "this machine did not keep up with a pace of {pace}: sending requests and computing prompts took {slowdown:.1} times as \
@@ -157,16 +172,14 @@ impl<'a> Troubles<'a> {
         };
         let (began, lost) = (began.as_secs_f64(), counted(*lost_blocks, "block", "blocks"));
         Some(format!(
-            "node {node} {what}, from {began:.1} s of the trace's time on: what it held counts as missing; meanwhile {lost} of the pool \
-             that a look-up had found could not be read"
+            "node {node} {what}, from {began:.1} s of the trace's time on; meanwhile {lost} that a look-up had found could not be read"
         ))
     }
 
     /// For people.
     pub(super) fn text(&self) -> String {
-        let Progress { put_blocks, failed_puts, lost_blocks, wrong_blocks, .. } = self.progress;
-        let [put, failed, lost, wrong] = [put_blocks, failed_puts, lost_blocks, wrong_blocks].map(read);
-        let (late, slowdown) = (self.played.latest.as_secs_f64(), self.progress.slowdown());
+        let Counts { put_blocks: put, failed_puts: failed, lost_blocks: lost, slowdown, .. } = self.played.counts;
+        let (late, wrong) = (self.played.latest.as_secs_f64(), self.wrong());
         let notes: String = self.remarks().iter().map(|remark| format!("NOTE          {remark}\n")).collect();
         let partial = self.why_partial().map_or_else(String::new, |why| format!("PARTIAL       {why}\n"));
         format!(
@@ -177,6 +190,7 @@ impl<'a> Troubles<'a> {
 
     /// For machines.
     pub(super) fn json(&self) -> Value {
+        let Replay { counts, all_counts: all, .. } = self.played;
         let absence = |absence: &Absence| {
             json!({
                 "node": absence.node.as_str(),
@@ -198,20 +212,27 @@ impl<'a> Troubles<'a> {
         };
         json!({
             "wrong_blocks": self.wrong(),
-            "lost_blocks": read(&self.progress.lost_blocks),
-            "other_blocks": read(&self.progress.other_blocks),
-            "promised_blocks": read(&self.progress.promised_blocks),
-            "failed_puts": read(&self.progress.failed_puts),
-            "too_large_puts": read(&self.progress.too_large_puts),
-            "no_space_puts": read(&self.progress.no_space_puts),
-            "put_blocks": read(&self.progress.put_blocks),
-            "held_blocks": read(&self.progress.held_blocks),
-            "lookups": read(&self.progress.lookups),
-            "failed_lookups": read(&self.progress.failed_lookups),
+            "lost_blocks": counts.lost_blocks,
+            "other_blocks": counts.other_blocks,
+            "promised_blocks": counts.promised_blocks,
+            "failed_puts": counts.failed_puts,
+            "too_large_puts": counts.too_large_puts,
+            "no_space_puts": counts.no_space_puts,
+            "put_blocks": counts.put_blocks,
+            "held_blocks": counts.held_blocks,
+            "lookups": counts.lookups,
+            "failed_lookups": counts.failed_lookups,
             "outages": self.played.outages.iter().map(outage).collect::<Vec<_>>(),
             "absences": self.played.absences.iter().map(absence).collect::<Vec<_>>(),
+            "after_the_pool": {
+                "requests": all.answered - counts.answered,
+                "failed_puts": all.failed_puts - counts.failed_puts,
+                "lost_blocks": all.lost_blocks - counts.lost_blocks,
+                "lookups": all.lookups - counts.lookups,
+                "failed_lookups": all.failed_lookups - counts.failed_lookups,
+            },
             "latest_seconds": self.played.latest.as_secs_f64(),
-            "slowdown": self.progress.slowdown(),
+            "slowdown": counts.slowdown,
             "partial": self.why_partial().is_some(),
             "why_partial": self.why_partial(),
             "ended_early": self.played.partial.map(why),
