@@ -211,6 +211,19 @@ fn a_catalog_that_is_not_heard_is_a_gap_and_is_told_once() {
     assert_eq!(read(&file), []);
 }
 
+/// A catalog hung for as long as anybody recorded, and the recording was said to be whole.
+#[test]
+fn a_catalog_that_hangs_is_a_gap_also_if_nobody_looks_anything_up() {
+    let (dir, files) = (memory_dir(), tempfile::tempdir().unwrap());
+    let (pool, file) = (Daemon::pool(dir.path()), files.path().join("live.jsonl"));
+    let quiet = record(&pool, &file, &["--for", "2s"]);
+    assert_eq!(quiet.wait().code(), Some(0), "silence is no gap");
+    let hung = record(&pool, &file, &["--force", "--for", "5s"]);
+    pool.signal(Signal::STOP);
+    assert_eq!(hung.wait().code(), Some(4));
+    pool.signal(Signal::CONT);
+}
+
 /// A catalog that did not answer for a moment cost a third of the look-ups, and the reason given was that there had been no room.
 #[test]
 fn lookups_that_no_catalog_answered_for_are_told_later_or_missing_for_that_reason() {

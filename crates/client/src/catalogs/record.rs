@@ -6,7 +6,9 @@ use super::{Catalogs, CatalogsConfig};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidepool_types::BlockId;
-use tidepool_wire::catalog::{EXISTENCE_CHECK, LookupReport, Missing, PREFIX_MATCH, RecordRequest, unpack_ids};
+use tidepool_wire::catalog::{
+    EXISTENCE_CHECK, LookupReport, MembersRequest, Missing, PREFIX_MATCH, RecordRequest, unpack_ids,
+};
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -17,13 +19,25 @@ const WAITING: usize = 16;
 /// Time between attempts to listen to a catalog.
 const TRY_AGAIN: Duration = Duration::from_millis(500);
 
+/// A catalog that has passed nothing on for so long is asked whether it is there.
+const SILENCE: Duration = Duration::from_secs(1);
+/// How long it may take to say so: a busy machine takes a while, and a look-up in that time is not lost.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(2);
+
 /// Something that a [`Recorder`] has heard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Heard {
     /// From now on the catalog at this address passes on what clients tell it.
     Listening(String),
-    /// The catalog at this address cannot be listened to, for this reason; that is tried again.
-    Lost(String, String),
+    /// A catalog cannot be listened to; that is tried again.
+    Lost {
+        /// Its address.
+        catalog: String,
+        /// Why.
+        reason: String,
+        /// When it was last heard, or first asked.
+        since: Instant,
+    },
     /// Look-ups that a client made.
     Lookups {
         /// The look-ups, in the order in which they were made.
@@ -83,16 +97,27 @@ impl Catalogs {
 
 /// Listens to one catalog, again and again, for as long as somebody takes what is heard.
 async fn listen(peer: Arc<Peer>, config: CatalogsConfig, wanted: u8, heard: mpsc::Sender<Heard>) {
+    let mut last = Instant::now();
     while !heard.is_closed() {
-        let status = listen_once(&peer, &config, wanted, &heard).await;
-        let lost = Heard::Lost(peer.address.clone(), status.message().to_owned());
-        let _ = heard.send(lost).await;
+        let status = listen_once(&peer, &config, wanted, &heard, &mut last).await;
+        let _ = heard.send(lost(&peer, &status, last)).await;
         tokio::time::sleep(TRY_AGAIN).await;
     }
 }
 
-/// Why the catalog is no longer listened to.
-async fn listen_once(peer: &Peer, config: &CatalogsConfig, wanted: u8, heard: &mpsc::Sender<Heard>) -> Status {
+fn lost(peer: &Peer, status: &Status, since: Instant) -> Heard {
+    Heard::Lost { catalog: peer.address.clone(), reason: status.message().to_owned(), since }
+}
+
+/// Why the catalog is no longer listened to; `last` is when it was heard. One that is silent and gives no sign of life is
+/// lost until it does, but is listened to on: it may have look-ups to pass on when it wakes up.
+async fn listen_once(
+    peer: &Peer,
+    config: &CatalogsConfig,
+    wanted: u8,
+    heard: &mpsc::Sender<Heard>,
+    last: &mut Instant,
+) -> Status {
     let mut client = peer.client();
     let request = RecordRequest { wanted: wanted.into() };
     let mut reports = match tokio::time::timeout(config.attempt, client.record(request)).await {
@@ -100,14 +125,36 @@ async fn listen_once(peer: &Peer, config: &CatalogsConfig, wanted: u8, heard: &m
         Ok(Err(status)) => return status,
         Err(_) => return Status::deadline_exceeded("no answer in time"),
     };
+    *last = Instant::now();
     let _ = heard.send(Heard::Listening(peer.address.clone())).await;
+    let mut is_lost = false;
     loop {
-        match reports.message().await {
-            Ok(Some(report)) => drop(heard.send(lookups(&report, wanted)).await),
-            Ok(None) => return Status::unavailable("the catalog ended it"),
-            Err(status) => return status,
+        let report = match tokio::time::timeout(SILENCE, reports.message()).await {
+            Ok(Ok(Some(report))) => Some(report),
+            Ok(Ok(None)) => return Status::unavailable("the catalog ended it"),
+            Ok(Err(status)) => return status,
+            Err(_) => None,
+        };
+        let sign = if report.is_some() { Ok(()) } else { sign_of_life(peer).await };
+        let was_lost = std::mem::replace(&mut is_lost, sign.is_err());
+        match sign {
+            Ok(()) => *last = Instant::now(),
+            Err(status) => drop(heard.send(lost(peer, &status, *last)).await),
+        }
+        if was_lost && !is_lost {
+            let _ = heard.send(Heard::Listening(peer.address.clone())).await;
+        }
+        if let Some(report) = report {
+            let _ = heard.send(lookups(&report, wanted)).await;
         }
     }
+}
+
+/// Asks a catalog that is silent for something.
+async fn sign_of_life(peer: &Peer) -> Result<(), Status> {
+    let mut client = peer.client();
+    let asked = tokio::time::timeout(SIGN_OF_LIFE, client.members(MembersRequest {})).await;
+    asked.unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer in time"))).map(drop)
 }
 
 /// The look-ups of a report that are wanted.

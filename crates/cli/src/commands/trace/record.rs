@@ -120,7 +120,7 @@ fn first_answers(recorder: &mut Recorder<'_>, session: &Session) -> Result<Vec<S
     while let Some(heard) = recorder.next(until.saturating_duration_since(Instant::now())) {
         match heard {
             Heard::Listening(catalog) => answers.insert(catalog, Ok(())),
-            Heard::Lost(catalog, reason) => answers.insert(catalog, Err(reason)),
+            Heard::Lost { catalog, reason, .. } => answers.insert(catalog, Err(reason)),
             Heard::Lookups { .. } => None,
         };
         if answers.len() == recorder.catalogs() {

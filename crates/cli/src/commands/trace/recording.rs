@@ -126,11 +126,11 @@ impl<'a, F: Fn() -> bool> Recording<'a, F> {
                 self.lost.remove(&catalog);
                 self.note_gap(Instant::now());
             }
-            Heard::Lost(catalog, reason) => {
+            Heard::Lost { catalog, reason, since } => {
                 // Once for each time that it is lost, not for each try.
                 if self.lost.insert(catalog.clone()) {
                     output::complain(&format!("catalog {catalog}: {reason}; it is tried again"));
-                    self.gap_since.get_or_insert(Instant::now());
+                    self.gap_since.get_or_insert(since.max(self.started));
                 }
             }
         }
