@@ -155,7 +155,8 @@ fn values_that_a_demo_or_a_replay_cannot_have_are_the_command_lines_fault_and_sa
     let nowhere = dir.path().join("made/for/it");
     let demo = ["demo", "--dir", path(&nowhere)];
     let replay = ["replay", "/no/such/trace", "--catalogs", "127.0.0.1:1"];
-    let wrong = [["--pace", "1e9"], ["--pace", "0"], ["--pace", "NaN"], ["--capacity", "0B"], ["--capacity", "17TiB"]];
+    let sizes = [["--capacity", "0B"], ["--capacity", "17TiB"], ["--capacity", "much"]];
+    let wrong = [[["--pace", "1e9"], ["--pace", "0"], ["--pace", "NaN"]], sizes].concat();
     let cases = wrong.iter().map(|wrong| [&demo[..], wrong].concat());
     for args in cases.chain([[&replay[..], &wrong[0]].concat()]) {
         let output = tidepool(&args);

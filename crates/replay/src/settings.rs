@@ -1,9 +1,11 @@
 //! What is emulated.
 
+use std::fmt::Display;
 use std::ops::RangeInclusive;
 use thiserror::Error;
 use tidepool_client::ClientConfig;
 use tidepool_sim::cluster::Cluster;
+use tidepool_types::ByteSize;
 
 /// What is emulated, and how fast.
 #[derive(Debug, Clone)]
@@ -24,28 +26,34 @@ pub struct Settings {
 pub struct InvalidSettings {
     field: &'static str,
     value: String,
-    allowed: &'static str,
+    allowed: String,
 }
 
-/// The most threads that a replay takes.
-const MOST_THREADS: u64 = 4096;
+/// Threads that a replay takes.
+const THREADS: RangeInclusive<u64> = 1..=4096;
+/// What a block may have.
+const BLOCK_BYTES: RangeInclusive<ByteSize> = ByteSize(1)..=ByteSize(1 << 30);
 
 impl Settings {
     /// What [`Settings::pace`] may be.
     pub const PACES: RangeInclusive<f64> = 1e-3..=1e6;
 
     pub(crate) fn validate(&self) -> Result<(), InvalidSettings> {
-        let wrong = |field, value: String, allowed| Err(InvalidSettings { field, value, allowed });
         let threads = u64::from(self.cluster.engines) * u64::from(self.cluster.batch);
-        if !(1..=MOST_THREADS).contains(&threads) {
-            return wrong("engines times batch", threads.to_string(), "1 to 4096");
-        }
-        if !Self::PACES.contains(&self.pace) {
-            return wrong("pace", self.pace.to_string(), "0.001 to 1000000");
-        }
-        if !(1..=1 << 30).contains(&self.cluster.block_bytes) {
-            return wrong("bytes of a block", self.cluster.block_bytes.to_string(), "1 byte to 1 GiB");
-        }
-        Ok(())
+        within("engines times batch", &threads, &THREADS)?;
+        within("pace", &self.pace, &Self::PACES)?;
+        within("bytes of a block", &ByteSize(self.cluster.block_bytes), &BLOCK_BYTES)
     }
+}
+
+fn within<T: PartialOrd + Display>(
+    field: &'static str,
+    value: &T,
+    allowed: &RangeInclusive<T>,
+) -> Result<(), InvalidSettings> {
+    if allowed.contains(value) {
+        return Ok(());
+    }
+    let allowed = format!("{} to {}", allowed.start(), allowed.end());
+    Err(InvalidSettings { field, value: value.to_string(), allowed })
 }

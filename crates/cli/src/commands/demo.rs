@@ -5,6 +5,7 @@ use super::client::{Outcome, PARTIAL};
 use super::html::{HtmlArgs, times};
 use super::traces::counted;
 use super::troubles::{Troubles, wrong_bytes};
+use crate::config::{NodeOptions, Value as _};
 use crate::daemon::stop_flag;
 use crate::page::Page;
 use crate::{Status, output, progress};
@@ -52,11 +53,14 @@ pub struct DemoArgs {
     html: HtmlArgs,
 }
 
-/// As much as a node may have, and enough for some blocks.
+/// As much as a node may have.
 fn capacity(text: &str) -> Result<ByteSize, String> {
-    let allowed = ByteSize(1 << 20)..=ByteSize(16 << 40);
-    let size = text.parse().ok().filter(|size| allowed.contains(size));
-    size.ok_or_else(|| format!("allowed is a size as in 80GiB, from {} to {}", allowed.start(), allowed.end()))
+    let size = text.parse().map_err(|_| format!("allowed is {}", ByteSize::ALLOWED))?;
+    match (NodeOptions { capacity: Some(size), ..NodeOptions::default() }).resolve() {
+        Err(error) if error.path == "node.capacity" => Err(format!("allowed is {}", error.allowed)),
+        // What else may be wrong with a node of this host is not the demo's.
+        _ => Ok(size),
+    }
 }
 
 /// One way to serve the same sessions.
