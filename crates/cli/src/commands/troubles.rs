@@ -164,8 +164,9 @@ impl<'a> Troubles<'a> {
         let Absence { node, began, ended, left, was_dead, lost_blocks } = absence;
         let seconds = self.real_seconds(*began, ended.unwrap_or(self.played.ended));
         let what = match (was_dead, ended) {
-            (false, _) if seconds < SILENCE => return None,
-            (false, _) => format!("was silent for {seconds:.1} s"),
+            (false, Some(_)) if seconds < SILENCE => return None,
+            (false, Some(_)) => format!("was silent for {seconds:.1} s"),
+            (false, None) => format!("was silent in the end, for {seconds:.1} s"),
             (true, None) if *left => "was stopped and did not come back".to_owned(),
             (true, None) => "went away without a word and did not come back".to_owned(),
             (true, Some(_)) => format!("went away and came back after {seconds:.1} s"),
