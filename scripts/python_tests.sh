@@ -15,6 +15,8 @@ scripts/build_wheels.sh "$target/python-wheels" dev
 "$env/bin/ruff" check --config python/ruff.toml bench
 export PYTHONPATH="$installed" PATH="$installed/bin:$env/bin:$PATH"
 "$env/bin/python" -m mypy --config-file python/mypy.ini --strict -p tidepool -p mooncake
+MYPYPATH=python:python/bench "$env/bin/python" -m mypy --config-file python/mypy.ini --strict python/bench
+MYPYPATH=bench/gpu:python/tests/vllm "$env/bin/python" -m mypy --config-file python/mypy.ini --strict bench/gpu
 "$env/bin/python" -m mypy.stubtest tidepool --mypy-config-file python/mypy.ini --allowlist python/stubtest-allowed.txt --ignore-unused-allowlist
 TIDEPOOL_VLLM_PYTHON=$(scripts/engine_python.sh vllm)
 TIDEPOOL_SGLANG_PYTHON=$(scripts/engine_python.sh sglang)

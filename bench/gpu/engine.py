@@ -102,7 +102,8 @@ class Shared:
 
 async def serve(kind: str, model: str, options: str, held: str = "") -> None:
     begun = json.loads(sys.stdin.readline()) if held else None
-    engine = {"lone": Lone, "shared": Shared}[kind](model, json.loads(options))
+    kinds: dict[str, type[Lone] | type[Shared]] = {"lone": Lone, "shared": Shared}
+    engine = kinds[kind](model, json.loads(options))
     for order in ["ready", begun["id"]] if begun else ["ready"]:
         print("ANSWER", json.dumps({"id": order, "answer": os.getpid()}), flush=True)
     lines: asyncio.Queue[str] = asyncio.Queue()

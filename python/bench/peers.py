@@ -11,7 +11,6 @@ import os
 import platform
 import shutil
 import statistics
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -200,7 +199,7 @@ def alternate(processes: list[Process], samples: int, turn: dict[str, Any], star
     """One warm-up and then ``samples`` turns each, in turn."""
     times: list[list[float]] = [[] for _ in processes]
     for sample in range(samples + 1):
-        place = {"start": sample * start} if start else {}
+        place: dict[str, Any] = {"start": sample * start} if start else {}
         for process, kept in zip(processes, times, strict=True):
             spent = process.ask(**turn, **place)
             if sample:
@@ -209,4 +208,4 @@ def alternate(processes: list[Process], samples: int, turn: dict[str, Any], star
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

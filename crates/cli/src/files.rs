@@ -20,9 +20,9 @@ pub(crate) fn is_same(one: &Path, other: &Path) -> bool {
     id(one).is_ok_and(|one| id(other).is_ok_and(|other| one == other))
 }
 
-/// Whether something other than a file is there, which would be replaced by one: a directory or a device.
+/// Whether something other than a file is there, which would be replaced by one: a directory, a device, a link to nothing.
 pub(crate) fn is_in_the_way(path: &Path) -> bool {
-    metadata(path).is_ok_and(|found| !found.is_file())
+    metadata(path).map_or_else(|_| path.is_symlink(), |found| !found.is_file())
 }
 
 /// Says why `path` cannot be written, if so, before hours of work are spent on what is to be in it.
@@ -48,7 +48,7 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), String> {
 }
 
 /// Where the file is, past links to it.
-fn place(path: &Path) -> PathBuf {
+pub(crate) fn place(path: &Path) -> PathBuf {
     canonicalize(path).unwrap_or_else(|_| path.to_owned())
 }
 
@@ -78,9 +78,11 @@ mod tests {
     }
 
     #[test]
-    fn directories_and_devices_are_never_replaced() {
+    fn directories_devices_and_links_to_nothing_are_never_replaced() {
         let dir = tempfile::tempdir().unwrap();
-        for path in [dir.path(), Path::new("/dev/null")] {
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink("nothing", &link).unwrap();
+        for path in [dir.path(), Path::new("/dev/null"), &link] {
             assert!(check(path).unwrap_err().ends_with(": not a file"));
             assert!(replace(path, b"x").is_err() && is_in_the_way(path));
         }

@@ -64,7 +64,8 @@ fn a_pool_that_vanishes_leaves_a_partial_report() {
     let count = |field: &Value| field.as_u64().unwrap();
     assert!(count(&after["failed_puts"]) > 0 && count(&after["requests"]) > 0, "{replay}");
     assert_eq!(replay["failed_puts"], 0, "{replay}");
-    assert!(count(&replay["lookups"]) + count(&after["lookups"]) <= count(&found["trace"]["requests"]), "{found}");
+    let at_work = 2 * 64;
+    assert!(count(&replay["lookups"]) <= count(&found["trace"]["requests"]) + at_work, "{found}");
     assert!(count(&after["lookups"]) > 0, "{replay}");
     assert!(replay["remarks"].to_string().contains("still answered without the pool"), "{replay}");
 }

@@ -74,7 +74,9 @@ fn a_page_never_takes_the_place_of_its_trace() {
 fn mistakes_are_named_with_what_is_allowed() {
     let dir = tempfile::tempdir().unwrap();
     let trace = rounds(&dir);
-    let cases: [(&[&str], &str); 13] = [
+    let cases: [(&[&str], &str); 15] = [
+        (&["sim", "--preset", "codex", "--strict"], "--format and --strict: allowed with a trace, not with --preset"),
+        (&["plan", "--preset", "codex", "--format", "azure"], "allowed with a trace, not with --preset"),
         (
             &["sim", text(&trace), "--policy", "optimal", "--admission", "second-sight"],
             "--policy optimal: allowed with --admission all",
@@ -195,6 +197,7 @@ fn plan_says_from_where_blocks_come_more_slowly_than_they_are_computed() {
     assert!(!slow.contains("from the pool's memory in"), "{slow}");
     let fast = words(&["--disk-rate", "8GiB"]);
     assert!(!fast.contains("a block comes from"), "{fast}");
+    assert!(words(&["--disk", "1TiB"]).contains("Hits in memory alone have their knee at 12.5 GiB: 90.00 % hits"));
     let far = words(&["--disk-rate", "8GiB", "--memory-rate", "1GiB"]);
     assert!(far.contains("At 1.0 GiB a second a block comes from the pool's memory in 62.5 ms"), "{far}");
     let block = &json(&tidepool(&["plan", text(&trace), "--json"]))["block_seconds"];
@@ -230,6 +233,13 @@ fn a_page_that_cannot_be_written_is_told_before_the_work_and_nothing_else_is_eve
         assert_eq!(code(&output), 2, "{args:?}: {}", stderr(&output));
         assert!(stderr(&output).contains(why), "{args:?}: {}", stderr(&output));
     }
+    let link = dir.path().join("link");
+    std::os::unix::fs::symlink("nothing", &link).unwrap();
+    let convert = ["trace", "convert", text(&trace), "--force", "-o", text(&link)];
+    assert_eq!(code(&tidepool(&convert)), 2);
+    std::fs::write(dir.path().join("nothing"), "").unwrap();
+    assert_eq!(code(&tidepool(&convert)), 0);
+    assert!(link.is_symlink() && std::fs::metadata(&link).unwrap().len() > 0);
     let bench = tidepool(&["bench", "--baselines", "--footprint=8MiB", "--json-file", "/no/such/dir/x.json"]);
     assert_eq!((code(&bench), stdout(&bench).as_str()), (1, ""));
     assert!(stderr(&bench).contains("/no/such/dir/x.json: No such file"), "{}", stderr(&bench));
@@ -402,6 +412,9 @@ fn a_cluster_with_a_pool_hits_what_engines_alone_miss() {
     assert_eq!(with, cluster(&["--capacity-blocks", "1000"]));
     // Without sessions nobody waits for answers.
     assert_eq!(with, cluster(&["--closed-loop"]));
+    let told = tidepool(&["sim", text(&trace), "--engines", "4", "--routing", "sticky", "--closed-loop"]);
+    let nothing = "no request has a session, so --closed-loop and --routing sticky change nothing";
+    assert!(stderr(&told).contains(nothing), "{}", stderr(&told));
     let first = |report: &serde_json::Value| report["first_token_ms"]["p50"].as_f64().unwrap();
     assert!(first(&with) < first(&without), "{with} {without}");
     let slow = cluster(&["--nic-rate", "100MiB"]);

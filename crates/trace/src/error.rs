@@ -13,7 +13,7 @@ pub enum TraceError {
     #[error("{0}")]
     Malformed(Malformed),
     /// The first line belongs to no format that we know.
-    #[error("line 1 is of no known format: it begins with {0:?}")]
+    #[error("line 1 is of no known format (--format tidepool, mooncake or azure names one): it begins with {0:?}")]
     UnknownFormat(String),
     /// A time that was multiplied is later than any that a trace can have.
     #[error("request {request}: {} ms times {factor} is later than 2^53 ms, the latest that a trace can have", .time.0)]

@@ -43,6 +43,16 @@ pub(super) struct EnginesArgs {
 }
 
 impl EnginesArgs {
+    /// What was asked for that makes a difference to requests of sessions only.
+    pub(super) fn needs_sessions(&self) -> Option<&'static str> {
+        match (self.closed_loop, self.routing == Routing::Sticky) {
+            (true, true) => Some("--closed-loop and --routing sticky change"),
+            (true, false) => Some("--closed-loop changes"),
+            (false, true) => Some("--routing sticky changes"),
+            (false, false) => None,
+        }
+    }
+
     /// So many engines with blocks of this many tokens and bytes, and no pool yet.
     pub(super) fn cluster(&self, engines: u32, seed: u64, block_tokens: u32, block_bytes: u64) -> Cluster {
         Cluster {

@@ -1,6 +1,7 @@
 //! Which requests a command is about: those of a trace, or generated ones.
 
 use super::Usage;
+use super::engines::EnginesArgs;
 use super::presets::{AgentsArgs, Preset};
 use super::traces::{Opened, Read, ReadArgs, Stopped};
 use crate::memory::Headroom;
@@ -63,9 +64,12 @@ impl InputArgs {
                 return Err(Usage("--sessions and --live: allowed with --preset, not with a trace".to_owned()).into());
             }
             (Some(path), _) => {
-                let trace = self.read.open(path)?;
+                let trace = self.read.open(path, stop)?;
                 let tokens = trace.block_tokens();
                 (Stream::Trace(Box::new(trace)), fs::metadata(path).map_or(0, |data| data.len()), tokens)
+            }
+            (None, Some(_)) if self.read.is_of_files() => {
+                return Err(Usage("--format and --strict: allowed with a trace, not with --preset".to_owned()).into());
             }
             (None, Some(preset)) => {
                 let agents = self.agents.agents(preset, self.requests.is_some(), self.read.block_tokens(), self.seed);
@@ -84,6 +88,8 @@ impl InputArgs {
             error: None,
             headroom: Arc::new(Headroom::new()),
             is_cut: false,
+            needs_sessions: None,
+            has_sessions: false,
             stop: Arc::clone(stop),
         })
     }
@@ -104,6 +110,9 @@ pub(super) struct Input {
     headroom: Arc<Headroom>,
     /// Whether memory was too small for all of it when it was read before.
     is_cut: bool,
+    /// What changes nothing without sessions, and whether a request had one.
+    needs_sessions: Option<&'static str>,
+    has_sessions: bool,
     stop: Arc<AtomicBool>,
 }
 
@@ -120,7 +129,15 @@ impl Iterator for Input {
             return None;
         }
         let next = match &mut self.stream {
-            Stream::Trace(trace) => trace.next()?.map_err(|ended| self.error = Some(ended)).ok(),
+            Stream::Trace(trace) => match trace.next()? {
+                Ok(request) => Some(request),
+                // Whoever wanted to stop ended the read, too.
+                Err(_) if self.is_stopped() => None,
+                Err(ended) => {
+                    self.error = Some(ended);
+                    None
+                }
+            },
             Stream::Made(requests) => requests.next(),
         };
         self.take(next)
@@ -131,6 +148,7 @@ impl Input {
     fn take(&mut self, next: Option<Request>) -> Option<Request> {
         let request = next?;
         self.taken += 1;
+        self.has_sessions |= request.origin.is_some();
         self.headroom.take(1 + request.blocks.len() as u64);
         Some(request)
     }
@@ -177,7 +195,9 @@ impl Input {
 
     /// The requests for engines, which may wait for answers if the loop is closed. Agents that are generated then react to them;
     /// those of a trace come when the trace says, or later.
-    pub(super) fn source(&mut self, closed: bool) -> impl Source + Send {
+    pub(super) fn source(&mut self, engines: &EnginesArgs) -> impl Source + Send {
+        self.needs_sessions = engines.needs_sessions();
+        let closed = engines.closed_loop;
         let headroom = Arc::clone(&self.headroom);
         let source: Box<dyn Source + Send + '_> = match (&self.stream, closed) {
             (Stream::Made(_), true) => Box::new(Reacting(self)),
@@ -194,6 +214,13 @@ impl Input {
         }
     }
 
+    /// What was met, where something that says so itself ended it all after so many answers.
+    pub(super) fn cut_at(mut self, requests: u64) -> Read {
+        self.taken = requests;
+        self.stop = Arc::default();
+        self.read()
+    }
+
     /// The agents that can react to answers: those that are generated.
     fn agents(&mut self) -> Option<&mut Sessions> {
         let is_over = self.is_over();
@@ -204,14 +231,18 @@ impl Input {
     }
 
     /// What was met, be it nothing.
-    pub(super) fn read(self) -> Read {
+    fn read(self) -> Read {
         let report = match &self.stream {
             Stream::Trace(trace) => Report { requests: self.taken, ..trace.report().clone() },
             Stream::Made(_) => Report { requests: self.taken, ..Report::default() },
         };
         let memory = self.is_cut || self.headroom.is_low();
         let stopped = if memory { Some(Stopped::Memory) } else { self.is_stopped().then_some(Stopped::Signal) };
-        Read::new(&self.name, self.block_tokens, report, self.error).until_stopped(stopped)
+        let mut read = Read::new(&self.name, self.block_tokens, report, self.error).until_stopped(stopped);
+        if let Some(what) = self.needs_sessions.filter(|_| self.taken > 0 && !self.has_sessions) {
+            read.remark(format!("{}: no request has a session, so {what} nothing", self.name));
+        }
+        read
     }
 }
 

@@ -20,6 +20,7 @@ mod reports;
 mod rm;
 mod sim;
 mod stat;
+mod stoppable;
 mod trace;
 mod traces;
 mod troubles;

@@ -14,7 +14,6 @@ use crate::{Status, output, progress};
 use clap::Args;
 use serde_json::{Value, json};
 use std::error::Error;
-use std::sync::Arc;
 use tidepool_client::{ClientConfig, catalogs::NodeState};
 use tidepool_replay::{InvalidSettings, Progress, Replay, Settings};
 use tidepool_types::ByteSize;
@@ -50,12 +49,17 @@ pub struct ReplayArgs {
 /// Runs the command.
 pub(super) fn run(args: &ReplayArgs) -> Outcome {
     args.html.check(args.input.path())?;
-    let mut input = args.input.open(&Arc::default())?;
+    let stop = stop_flag()?;
+    let mut input = args.input.open(&stop)?;
     let settings = settings(args, input.block_tokens)?;
-    let (progress, closed) = (Progress::until(stop_flag()?), args.of_engines.closed_loop);
-    let played = progress::waiting("replaying", || tidepool_replay::run(&settings, input.source(closed), &progress));
+    let progress = Progress::until(stop);
+    let source = input.source(&args.of_engines);
+    let played = progress::waiting("replaying", || tidepool_replay::run(&settings, source, &progress));
     let played = played.map_err(blame)?;
-    let read = if played.partial.is_some() { input.read() } else { input.finish()? };
+    let read = match played.partial {
+        Some(_) => input.cut_at(played.report.tally.requests),
+        None => input.finish()?,
+    };
     let troubles = Troubles::of(&settings, &progress, &played);
     match args.client.json {
         true => output::line(&json_of(&played, &troubles, &read))?,

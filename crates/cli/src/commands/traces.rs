@@ -2,10 +2,12 @@
 
 use super::Usage;
 use super::client::PARTIAL;
+use super::stoppable::Stoppable;
 use crate::{Status, output};
 use clap::Args;
 use serde_json::{Value, json};
-use std::{error::Error, fs, path::Path, path::PathBuf};
+use std::sync::{Arc, atomic::AtomicBool};
+use std::{error::Error, io::BufReader, path::Path, path::PathBuf};
 use tidepool_trace::{BLOCK_TOKENS, Format, Options, Reader, Report, TraceError};
 use tidepool_types::ByteSize;
 
@@ -24,7 +26,7 @@ pub(super) struct ReadArgs {
 }
 
 /// A trace whose beginning has been read.
-pub(super) type Opened = Reader<std::io::BufReader<fs::File>>;
+pub(super) type Opened = Reader<BufReader<Stoppable>>;
 
 impl ReadArgs {
     /// Tokens of a block, where no trace says.
@@ -32,11 +34,17 @@ impl ReadArgs {
         self.block_tokens.unwrap_or(BLOCK_TOKENS)
     }
 
-    pub(super) fn open(&self, path: &Path) -> Result<Opened, Box<dyn Error>> {
-        // As everywhere, a dash is standard input.
-        let source = if path == Path::new("-") { Path::new("/dev/stdin") } else { path };
+    /// Whether it has something that generated requests do not.
+    pub(super) const fn is_of_files(&self) -> bool {
+        self.strict || self.format.is_some()
+    }
+
+    /// Reads a trace up to its first request. Once `stop` is set reading fails.
+    pub(super) fn open(&self, path: &Path, stop: &Arc<AtomicBool>) -> Result<Opened, Box<dyn Error>> {
         let options = Options { format: self.format, strict: self.strict, block_tokens: self.block_tokens() };
-        let trace = Reader::open(source, options).map_err(|error| format!("{}: {error}", path.display()))?;
+        let file = Stoppable::open(path, stop).map_err(TraceError::from);
+        let trace = file.and_then(|file| Reader::new(BufReader::with_capacity(1 << 18, file), options));
+        let trace = trace.map_err(|error| format!("{}: {error}", path.display()))?;
         let (said, wanted) = (trace.block_tokens(), self.block_tokens());
         if self.block_tokens.is_some() && said != wanted {
             let what = format!("its first line says that blocks have {said} tokens, --block-tokens {wanted}");
@@ -90,7 +98,7 @@ impl Read {
     }
 
     /// Says it on standard error, and keeps it for pages.
-    fn remark(&mut self, remark: String) {
+    pub(super) fn remark(&mut self, remark: String) {
         output::complain(&remark);
         self.remarks.push(remark);
     }
@@ -172,8 +180,8 @@ pub(super) struct TraceArgs {
 }
 
 impl TraceArgs {
-    pub(super) fn open(&self) -> Result<Opened, Box<dyn Error>> {
-        self.read.open(&self.path)
+    pub(super) fn open(&self, stop: &Arc<AtomicBool>) -> Result<Opened, Box<dyn Error>> {
+        self.read.open(&self.path, stop)
     }
 }
 

@@ -52,8 +52,7 @@ pub(super) fn run(args: &SimArgs, engines: u32) -> Outcome {
     };
     let mut input = args.input.open(&stop_flag()?)?;
     let cluster = describe(args, engines, policy, input.block_tokens)?;
-    let closed = args.of_engines.closed_loop;
-    let report = progress::waiting("simulating", || cluster::run(&cluster, &mut input.source(closed)));
+    let report = progress::waiting("simulating", || cluster::run(&cluster, &mut input.source(&args.of_engines)));
     input.answered(report.tally.requests);
     let read = input.finish()?;
     match args.json {

@@ -1,9 +1,10 @@
 //! `tidepool trace generate`: agents' traffic, as like the published one as is known.
 
-use super::make::WriteArgs;
+use super::write::WriteArgs;
 use crate::commands::Usage;
 use crate::commands::client::Outcome;
 use crate::commands::presets::{AgentsArgs, Preset};
+use crate::daemon::stop_flag;
 use clap::Args;
 
 /// What to generate.
@@ -31,5 +32,5 @@ pub(super) fn run(args: &GenerateArgs) -> Outcome {
     let agents = args.agents.agents(args.preset, args.requests.is_some(), args.block_tokens, args.seed);
     let requests = agents.requests().map_err(|error| Usage(error.to_string()))?;
     let most = args.requests.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX));
-    args.write.tell(args.write.write(args.block_tokens, requests.take(most).map(Ok))?)
+    args.write.tell(args.write.write(&*stop_flag()?, args.block_tokens, requests.take(most).map(Ok))?)
 }

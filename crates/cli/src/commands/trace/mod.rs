@@ -5,6 +5,7 @@ mod make;
 mod record;
 mod recording;
 mod stat;
+mod write;
 
 use super::client::Outcome;
 use clap::Subcommand;

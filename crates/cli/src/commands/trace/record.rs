@@ -1,7 +1,7 @@
 //! `tidepool trace record`: what a running pool is asked for, as a trace.
 
-use super::make::WriteArgs;
 use super::recording::{Bounds, Recording};
+use super::write::WriteArgs;
 use crate::commands::client::{ClientArgs, Outcome, PARTIAL, Session};
 use crate::commands::traces::{counted, positive};
 use crate::daemon::Signals;
@@ -70,7 +70,7 @@ pub(super) fn run(args: &RecordArgs) -> Outcome {
     let bounds = Bounds { time: args.time.map(|time| time.0), requests: args.limit, bytes: args.size.0 };
     let mut recording = Recording::new(recorder, started, bounds, args.block_tokens, || signals.have_come());
     let requests =
-        WriteArgs::to(args.output.clone(), args.force).write(args.block_tokens, recording.by_ref().map(Ok))?;
+        WriteArgs::to(args.output.clone(), args.force).keep(args.block_tokens, recording.by_ref().map(Ok))?;
     let (missing, full) = (recording.missing(), recording.full());
     if let Some(bound) = full {
         output::complain(&format!("{bound} ended the recording: what was looked up later is not in it"));
