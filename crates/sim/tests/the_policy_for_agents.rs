@@ -13,11 +13,6 @@ use tidepool_workload::{Agents, Arrivals};
 const SEED: u64 = 20;
 /// Points that the policy may be below LRU.
 const SLACK: f64 = 0.2;
-/// Blocks of pools for public traces, from 100 to 100,000.
-const SIZES: [u64; 25] = [
-    100, 130, 180, 240, 320, 420, 560, 750, 1000, 1300, 1800, 2500, 3200, 4200, 5000, 7500, 10_000, 13_000, 18_000,
-    24_000, 32_000, 42_000, 60_000, 75_000, 100_000,
-];
 /// Sizes of pools for generated sessions, as parts of those that are live.
 const PARTS_OF_LIVE: [f64; 13] = [0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.85, 1.0, 1.25, 1.5, 2.0, 3.0];
 
@@ -111,7 +106,9 @@ fn with_sub_agents_it_goes_most_of_the_way_to_the_optimum() {
 fn on_public_traces_it_is_nowhere_far_below_lru_and_above_it_in_small_pools() {
     for file in PUBLIC {
         let Some(requests) = public(file) else { return };
-        stays_above_lru(file, &requests, &[100, 500, 1000, 2500, 5000, 7500, 10_000, 20_000, 40_000, 50_000, 60_000]);
+        // Between 30,000 and 40,000 blocks LRU is nearly as good as it gets, and what departs from it for little loses.
+        let sizes = [100, 500, 1000, 2500, 5000, 7500, 10_000, 20_000, 31_500, 33_700, 37_150, 38_600, 50_000, 60_000];
+        stays_above_lru(file, &requests, &sizes);
         if requests.len() == 12_031 {
             let [lru, agents] = [Policy::Lru, Policy::Agents].map(|policy| hits(&requests, 5000, policy.build()));
             assert!(agents >= 1.3 * lru, "{agents} is not 1.3 times LRU's {lru}");
@@ -132,9 +129,11 @@ fn the_worst_of_many_sizes_is_not_far_below_lru() {
         println!("{name}: of {} sizes the worst is {size} blocks, {points:.3} points below LRU", sizes.len());
         assert!(points <= SLACK, "{name} at {size} blocks: {points} points below LRU");
     };
+    // From 100 to 100,000 blocks, closely: a dip may be narrow.
+    let sizes: Vec<u64> = (0..140).map(|nth| (100.0 * 1.051_f64.powi(nth)) as u64).collect();
     for file in PUBLIC {
         let Some(requests) = public(file) else { break };
-        worst(file, &requests, &SIZES);
+        worst(file, &requests, &sizes);
     }
     for seed in [2, 6] {
         let presets = [
