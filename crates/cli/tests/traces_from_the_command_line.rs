@@ -197,7 +197,10 @@ fn plan_says_from_where_blocks_come_more_slowly_than_they_are_computed() {
     assert!(!slow.contains("from the pool's memory in"), "{slow}");
     let fast = words(&["--disk-rate", "8GiB"]);
     assert!(!fast.contains("a block comes from"), "{fast}");
-    assert!(words(&["--disk", "1TiB"]).contains("Hits in memory alone have their knee at 12.5 GiB: 90.00 % hits"));
+    assert!(
+        words(&["--disk", "1TiB"])
+            .contains("Hits in memory alone have their knee at 12.5 GiB: with the disk behind it 90.00 % hits")
+    );
     let far = words(&["--disk-rate", "8GiB", "--memory-rate", "1GiB"]);
     assert!(far.contains("At 1.0 GiB a second a block comes from the pool's memory in 62.5 ms"), "{far}");
     let block = &json(&tidepool(&["plan", text(&trace), "--json"]))["block_seconds"];

@@ -52,9 +52,4 @@ impl Clock {
         }
         None
     }
-
-    /// By how much the trace's time has passed faster than ours in `real` time.
-    pub(crate) fn surplus(&self, real: Duration) -> Duration {
-        real.mul_f64((self.pace - 1.0).max(0.0))
-    }
 }

@@ -23,7 +23,7 @@ pub struct Outage {
     pub failed_lookups: u64,
 }
 
-/// When the pool answered, since when it does not, and when else it did not.
+/// Since when the pool takes nothing, and when else it did not.
 #[derive(Debug, Default)]
 pub(crate) struct Contact {
     // Short sections.
@@ -32,8 +32,6 @@ pub(crate) struct Contact {
 
 #[derive(Debug, Default)]
 struct State {
-    /// When it last answered, in the trace's time.
-    answered: Duration,
     refusing: Option<Refusing>,
     /// What failed since it last took a block.
     failed_puts: u64,
@@ -62,15 +60,7 @@ impl Contact {
         if let Some(Refusing { began, .. }) = state.refusing.take() {
             state.outage(Outage { began, ended: now, failed_puts, failed_lookups });
         }
-        (state.answered, state.failed_puts, state.failed_lookups) = (now, 0, 0);
-    }
-
-    /// Blocks were read. That says nothing about a pool that takes none any more: what a dead node left can be read for a moment.
-    pub(crate) fn read(&self, now: Duration) {
-        let mut state = self.state.lock();
-        if state.refusing.is_none() {
-            state.answered = now;
-        }
+        (state.failed_puts, state.failed_lookups) = (0, 0);
     }
 
     /// No catalog answered a look-up.
@@ -100,11 +90,6 @@ impl Contact {
     /// Since when it has refused everything; none while it takes blocks.
     pub(crate) fn refusing_since(&self) -> Option<Instant> {
         self.state.lock().refusing.map(|refusing| refusing.since)
-    }
-
-    /// When it last answered, in the trace's time.
-    pub(crate) fn last_answer(&self) -> Duration {
-        self.state.lock().answered
     }
 
     /// When it took nothing for a while.
@@ -141,16 +126,14 @@ mod tests {
     fn a_pool_is_in_doubt_from_its_first_refusal_until_it_takes_a_block_again() {
         let contact = Contact::default();
         contact.took(second(1));
-        contact.read(second(2));
-        assert_eq!((contact.refusing_since(), contact.last_answer()), (None, second(2)));
+        assert_eq!(contact.refusing_since(), None);
         assert!(!contact.refused(BlockHash(1), 1, second(2), Counts::default()), "a single refusal is no end");
         let since = contact.refusing_since();
         assert!(since.is_some() && !contact.refused(BlockHash(2), 1, second(2), Counts::default()));
         assert_eq!(contact.refused_block(), Some(BlockHash(1)));
-        contact.read(second(3));
-        assert_eq!((contact.refusing_since(), contact.last_answer()), (since, second(2)));
+        assert_eq!(contact.refusing_since(), since);
         contact.took(second(4));
-        assert_eq!((contact.refusing_since(), contact.last_answer()), (None, second(4)));
+        assert_eq!(contact.refusing_since(), None);
     }
 
     #[test]

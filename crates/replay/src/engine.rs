@@ -5,7 +5,7 @@ use crate::contact::Contact;
 use crate::content::Content;
 use crate::progress::Progress;
 use crate::settings::Settings;
-use crate::turns::Turns;
+use crate::turns::{Place, Turns};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -29,6 +29,8 @@ pub(crate) struct Engine<'a> {
     local: Mutex<Pool>,
     /// Who is looked up or computed.
     turns: Turns,
+    /// When the last turn ended, in the trace's time. Used by who has the turn.
+    free: Mutex<Duration>,
     /// Requests that are computed or decoded.
     running: AtomicU32,
 }
@@ -42,70 +44,80 @@ impl<'a> Engine<'a> {
         client: Option<Client>,
     ) -> Self {
         let local = Mutex::new(Pool::new(settings.cluster.local_blocks, Policy::Lru.build()));
-        let (turns, running) = (Turns::default(), AtomicU32::new(0));
-        Self { settings, clock, progress, contact, client, local, turns, running }
+        let (turns, free, running) = (Turns::default(), Mutex::default(), AtomicU32::new(0));
+        Self { settings, clock, progress, contact, client, local, turns, free, running }
     }
 
-    /// Saves blocks of a request that this engine has decoded as the answer before; says how much of the trace's time passed.
-    /// An engine would have done so while it decoded.
-    pub(crate) fn save_decoded(&self, request: &Request, made: &Made) -> Duration {
-        let started = self.clock.now();
+    /// Saves blocks of a request that this engine has decoded as the answer before. An engine would have done so while it decoded,
+    /// so that it takes none of the trace's time.
+    pub(crate) fn save_decoded(&self, request: &Request, made: &Made) {
         if let Some(client) = &self.client {
             self.store(client, &request.blocks[made.blocks.clone()]);
         }
-        self.clock.now().saturating_sub(started)
     }
 
-    /// Serves a request that arrived at `arrived`, of which this engine may have `made` some blocks before; `surplus` of the trace's
-    /// time does not count. It is looked up when the engine gets to it, as in the simulator: what the pool holds is loaded while others
-    /// are looked up and computed, and what it holds nothing of is computed at once. Bytes count with the time that they really took,
-    /// however fast the trace's time passes meanwhile. None if the run ended before the answer did.
+    /// A request comes, and is to be served.
+    pub(crate) fn come(&self) -> Place {
+        self.turns.come()
+    }
+
+    /// Serves a request that came as `place` and arrived at `arrived`, of which this engine may have `made` some blocks before, in a place of the batch
+    /// that is free from `free` on. It is looked up when the engine gets to it, as in the simulator: what the pool holds is loaded while
+    /// others are looked up and computed, and what it holds nothing of is computed at once. None if the run ended before the answer did.
+    ///
+    /// Times are added up and not read from a clock: what is computed takes what it should, and what the pool does takes what it really
+    /// took, however fast the trace's time passes meanwhile and however late this machine wakes its threads up.
     pub(crate) fn serve(
         &self,
         request: &Request,
+        place: Place,
         made: Option<&Made>,
         arrived: Duration,
-        mut surplus: Duration,
+        free: Duration,
     ) -> Option<Answer> {
         let cluster = &self.settings.cluster;
-        let place = self.turns.come();
         let mut turn = self.turns.wait(place);
+        let mut at = arrived.max(free).max(*self.free.lock());
         let local = self.local.lock().run(&request.blocks);
         let local = made.map_or(local, |made| made.reached_from(local));
         let rest = &request.blocks[local.0 as usize..];
         let names: Vec<String> = rest.iter().map(|block| self.name(block)).collect();
-        let promised = self.move_bytes(&mut surplus, |client| self.look_up(client, &names)).unwrap_or(0);
+        let promised = self.ask(&mut at, |client| self.look_up(client, &names)).unwrap_or(0);
         let mut hits = local;
         if promised > 0 {
+            *self.free.lock() = at;
             drop(turn);
-            let loaded = self.move_bytes(&mut surplus, |client| self.load(client, rest, &names[..promised]));
+            let loaded = self.ask(&mut at, |client| self.load(client, rest, &names[..promised]));
             hits = Blocks(local.0 + loaded.unwrap_or(0));
             turn = self.turns.wait(place);
+            at = at.max(*self.free.lock());
         }
         let prefill = cluster.prefill_seconds(request, hits);
         self.running.fetch_add(1, Ordering::AcqRel);
         let late = self.clock.take(prefill, self.progress)?;
         self.progress.computed(prefill, late);
         let others = self.running.load(Ordering::Acquire).saturating_sub(1);
-        let first_token = self.clock.now().saturating_sub(surplus);
+        at = later(at, prefill);
+        *self.free.lock() = at;
+        let first_token = at;
         // Before the next turn, which may be of a request that has the same blocks.
         self.local.lock().take_in(request, self.clock.now());
         drop(turn);
-        self.move_bytes(&mut surplus, |client| self.store(client, &request.blocks[hits.0 as usize..]));
+        self.ask(&mut at, |client| self.store(client, &request.blocks[hits.0 as usize..]));
         let token = cluster.speed.token_seconds(others);
         let decoding = token * f64::from(request.output_tokens.saturating_sub(1));
         self.clock.take(decoding, self.progress)?;
         self.running.fetch_sub(1, Ordering::AcqRel);
-        let done = self.clock.now().saturating_sub(surplus);
+        let done = later(at, decoding);
         Some(Answer { hits, local, prefill, arrived, first_token, token, done })
     }
 
-    /// Has the pool move bytes, if there is one, and adds to `surplus` what the trace's clock made too much of it.
-    fn move_bytes<T>(&self, surplus: &mut Duration, work: impl FnOnce(&Client) -> T) -> Option<T> {
+    /// Has the pool do something, if there is one, which moves `at` on by the time that it took.
+    fn ask<T>(&self, at: &mut Duration, work: impl FnOnce(&Client) -> T) -> Option<T> {
         let client = self.client.as_ref()?;
         let started = Instant::now();
         let done = work(client);
-        *surplus += self.clock.surplus(started.elapsed());
+        *at = at.saturating_add(started.elapsed());
         Some(done)
     }
 
@@ -133,9 +145,6 @@ impl<'a> Engine<'a> {
             let wrong = blocks.iter().zip(memory.chunks(len)).take(got).filter(|read| !right(read)).count();
             Progress::add(&self.progress.wrong_blocks, wrong);
             loaded += blocks.iter().zip(memory.chunks(len)).take(got).take_while(right).count();
-            if got > 0 {
-                self.contact.read(self.clock.now());
-            }
             if got < blocks.len() || wrong > 0 {
                 self.note_missing(&answers);
                 break;
@@ -210,4 +219,8 @@ impl<'a> Engine<'a> {
             self.progress.pool_is_gone();
         }
     }
+}
+
+fn later(at: Duration, seconds: f64) -> Duration {
+    at.saturating_add(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
 }

@@ -34,7 +34,7 @@ pub struct Replay {
     pub all_counts: Counts,
     /// Nodes that went away.
     pub absences: Vec<Absence>,
-    /// How much of the trace's time passed from the first arrival to the last answer.
+    /// How much of the trace's time had passed when all of it had been played.
     pub ended: Duration,
 }
 
@@ -57,26 +57,29 @@ struct Shared<'a, S> {
 struct State<S> {
     source: S,
     report: Report,
-    /// The report of before the pool began to refuse everything, and when that was: it may be the last that is about a pool.
-    before: Option<(Instant, Report)>,
+    /// When the last answer was done.
+    last: Duration,
+    /// Report and last answer of before the pool began to refuse everything, and when that was: they may be the last about a pool.
+    before: Option<(Instant, Report, Duration)>,
     under_way: usize,
 }
 
 impl<S: Source> State<S> {
     fn note(&mut self, contact: &Contact, cluster: &Cluster, request: &Request, answer: &Answer) {
         let since = contact.refusing_since();
-        if self.before.as_ref().map(|(before, _)| *before) != since {
-            self.before = since.map(|since| (since, self.report.clone()));
+        if self.before.as_ref().map(|(before, ..)| *before) != since {
+            self.before = since.map(|since| (since, self.report.clone(), self.last));
         }
+        self.last = self.last.max(answer.done);
         self.report.note(cluster, request, answer);
     }
 
     /// What was found, as long as there was a pool if it has gone; and why that is not all, if it is not.
-    fn finish(mut self, contact: &Contact, ended: Duration, ending: Option<Partial>) -> (Report, Option<Partial>) {
+    fn finish(mut self, contact: &Contact, ending: Option<Partial>) -> (Report, Option<Partial>) {
         let refusing = contact.refusing_since();
-        let before = self.before.filter(|(since, _)| Some(*since) == refusing);
-        let mut report = before.map_or(self.report, |(_, report)| report);
-        report.ended(refusing.map_or(ended, |_| contact.last_answer()));
+        let before = self.before.filter(|(since, ..)| Some(*since) == refusing);
+        let (mut report, last) = before.map_or((self.report, self.last), |(_, report, last)| (report, last));
+        report.ended(last);
         if refusing.is_some() {
             return (report, Some(Partial::PoolGone));
         }
@@ -100,7 +103,7 @@ pub fn run<S: Source + Send>(
     let watched = clients.first().cloned().flatten();
     let engine = |client| Engine::new(settings, clock, progress, contact, client);
     let engines: Vec<_> = clients.into_iter().map(engine).collect();
-    let state = State { source, report: Report::default(), before: None, under_way: 0 };
+    let state = State { source, report: Report::default(), last: Duration::ZERO, before: None, under_way: 0 };
     let shared = Shared { state: Mutex::new(state), changed: Condvar::new(), decoded: Mutex::default(), contact };
     let playing = || (play(&shared, &engines, clock, settings, progress), clock.now());
     let ((latest, ended), absences) = Nodes::watch(watched.as_ref(), clock, progress, playing);
@@ -110,7 +113,7 @@ pub fn run<S: Source + Send>(
         engines[0].ask_again();
         std::thread::sleep(STEP);
     }
-    let (report, partial) = shared.state.into_inner().finish(contact, ended, progress.ending());
+    let (report, partial) = shared.state.into_inner().finish(contact, progress.ending());
     let all_counts = progress.counts();
     let counts = contact.counts_before().unwrap_or(all_counts);
     Ok(Replay { report, latest, partial, outages: contact.outages(), counts, all_counts, absences, ended })
@@ -131,7 +134,7 @@ fn play<S: Source + Send>(
             let arrivals = std::sync::Arc::new(Mutex::new(arrivals));
             for _ in 0..settings.cluster.batch {
                 let arrivals = std::sync::Arc::clone(&arrivals);
-                let work = move || work((engines, number), &arrivals, shared, clock, settings, progress);
+                let work = move || work((engines, number), &arrivals, shared, settings, progress);
                 // Threads that run already end when their queues are dropped.
                 std::thread::Builder::new().spawn_scoped(scope, work)?;
             }
@@ -187,26 +190,33 @@ fn work<S: Source>(
     (engines, number): (&[Engine<'_>], usize),
     arrivals: &Mutex<Receiver<Arrival>>,
     shared: &Shared<'_, S>,
-    clock: &Clock,
     settings: &Settings,
     progress: &Progress,
 ) {
+    // When this place of the engine's batch is free.
+    let mut free = Duration::ZERO;
     loop {
-        let arrival = arrivals.lock().recv();
-        let Ok(Arrival { request, at }) = arrival else { return };
+        // The next request is not taken before this one has its place.
+        let queue = arrivals.lock();
+        let Ok(Arrival { request, at }) = queue.recv() else { return };
         if progress.ending().is_some() {
             continue;
         }
+        let place = engines[number].come();
+        drop(queue);
         let made = shared.decoded.lock().before(&request);
-        let saving = made.as_ref().map(|made| engines[made.engine as usize].save_decoded(&request, made));
+        if let Some(made) = &made {
+            engines[made.engine as usize].save_decoded(&request, made);
+        }
         let own = made.as_ref().filter(|made| made.engine as usize == number);
-        let Some(answer) = engines[number].serve(&request, own, at, saving.unwrap_or_default()) else { continue };
+        let Some(answer) = engines[number].serve(&request, place, own, at, free) else { continue };
+        free = answer.done;
         shared.decoded.lock().answered(&request, number as u32, settings.cluster.block_tokens);
         let mut state = shared.state.lock();
         state.under_way -= 1;
         state.note(shared.contact, &settings.cluster, &request, &answer);
         if let Some(origin) = request.origin {
-            state.source.answered(origin.session, Millis(clock.now().as_millis() as u64));
+            state.source.answered(origin.session, Millis(answer.done.as_millis() as u64));
         }
         drop(state);
         progress.answered.fetch_add(1, Ordering::Relaxed);

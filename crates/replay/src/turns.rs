@@ -27,11 +27,13 @@ pub(crate) struct Place(u64);
 pub(crate) struct Turn<'a>(&'a Turns);
 
 impl Turns {
-    /// A request comes.
+    /// A request comes. Those that come later wait for it, so that it must wait for its turn and take it.
     pub(crate) fn come(&self) -> Place {
         let mut state = self.state.lock();
         state.came += 1;
-        Place(state.came)
+        let place = Place(state.came);
+        state.waiting.insert(place);
+        place
     }
 
     /// Waits for the turn of a request that came.

@@ -67,6 +67,37 @@ fn replay(settings: &Settings, progress: &Progress) -> Replay {
     run(settings, agents().sessions().unwrap(), progress).unwrap()
 }
 
+/// Look-ups and late threads held an engine's turn while the trace's time passed faster than ours, and requests behind them were said to
+/// have waited 1.5 to 6 times as long as they would have. Nor did a run end with its last answer.
+#[test]
+fn times_are_those_of_the_simulator_however_fast_the_trace_passes() {
+    // More than one engine can compute, and all alike: whoever overtakes whom, the same times come out.
+    let requests: Vec<Request> = (0..60)
+        .map(|nth| Request {
+            at: Millis(100 * nth),
+            input_tokens: 20 * 512,
+            output_tokens: 1,
+            blocks: (0..20).map(|block| BlockHash(100 * nth + block)).collect(),
+            origin: None,
+        })
+        .collect();
+    let pool = TestPool::new(64 << 20);
+    for pool in [None, Some(pool.client())] {
+        let of = settings(pool);
+        let cluster = Cluster { engines: 1, ..of.cluster };
+        let (settings, progress, started) = (Settings { cluster, ..of }, Progress::default(), Instant::now());
+        let played = run(&settings, OpenLoop::new(requests.iter().cloned()), &progress).unwrap().report;
+        // What the pool did counts with the time that it took, which all of it together did not exceed.
+        let most = if settings.pool.is_some() { started.elapsed().as_secs_f64() } else { 1e-6 };
+        let simulated = cluster::run(&settings.cluster, &mut OpenLoop::new(requests.iter().cloned()));
+        let mean = |report: &cluster::Report| report.first_token.mean() / 1e6;
+        for (real, virtual_) in [(mean(&played), mean(&simulated)), (played.seconds, simulated.seconds)] {
+            // The simulator's pool takes a moment, too.
+            assert!((0.99 * virtual_..=virtual_ + most).contains(&real), "{real} against {virtual_}");
+        }
+    }
+}
+
 #[test]
 fn a_shared_pool_gives_the_hits_that_the_simulator_says() {
     let pool = TestPool::new(256 << 20);

@@ -6,13 +6,17 @@ use tidepool_sim::cluster::{Cluster, Routing, Speed};
 use tidepool_sim::{Blocks, Prefill};
 use tidepool_types::{ByteSize, Span};
 
+/// Tokens in an engine's own cache, if nobody says how large that is.
+const LOCAL_TOKENS: u64 = 524_288;
+
 /// What engines are like, how requests get to them, and what is expected of them.
 #[derive(Debug, Args)]
 pub(super) struct EnginesArgs {
-    /// Cache that every engine has of its own
-    #[arg(long, value_name = "SIZE", default_value = "64GiB")]
-    local: ByteSize,
-    /// Which engine gets a request: random, round-robin, sticky (by session) or prefix (the longest)
+    /// Cache that every engine has of its own [default: for 524,288 tokens, which is 64GiB at 128KiB each]
+    #[arg(long, value_name = "SIZE")]
+    local: Option<ByteSize>,
+    /// Which engine gets a request: random, round-robin, sticky (by session) or prefix (the longest, unless that engine has got
+    /// 1.25 times as many as others)
     #[arg(long, default_value_t = Routing::RoundRobin)]
     routing: Routing,
     /// Sessions wait for their answers: a request does not come before the pause after its session's previous answer is over
@@ -57,7 +61,9 @@ impl EnginesArgs {
     pub(super) fn cluster(&self, engines: u32, seed: u64, block_tokens: u32, block_bytes: u64) -> Cluster {
         Cluster {
             engines,
-            local_blocks: Blocks(self.local.0 / block_bytes),
+            local_blocks: Blocks(
+                self.local.map_or(LOCAL_TOKENS / u64::from(block_tokens), |size| size.0 / block_bytes),
+            ),
             node_blocks: Blocks(0),
             routing: self.routing,
             seed,

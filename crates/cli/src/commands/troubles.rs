@@ -8,7 +8,7 @@ use tidepool_replay::{Absence, Counts, Outage, Partial, Progress, Replay, Settin
 
 /// What went wrong in more than this part of what the pool was asked for, or of the time, makes the report a partial one.
 const NOTABLE: f64 = 0.01;
-/// Once sending requests and computing prompts took more than so many times as long as it should, times are wrong.
+/// Once sending requests and computing prompts took more than so many times as long as it should, engines met in another order.
 const TOO_SLOW: f64 = 1.25;
 /// Outages that are told one by one, if they have so many seconds; JSON has all of them.
 const TOLD: usize = 3;
@@ -132,7 +132,7 @@ impl<'a> Troubles<'a> {
         (slowdown > TOO_SLOW).then(|| {
             format!(
                 "this machine did not keep up with a pace of {pace}: sending requests and computing prompts took {slowdown:.1} times as \
-                 long as it should, and times in this report are too long by as much or more; a lower --pace helps"
+                 long as it should; times do not count that, but requests found what was held later than they should have; a lower --pace helps"
             )
         })
     }

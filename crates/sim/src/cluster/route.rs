@@ -6,6 +6,11 @@ use tidepool_trace::Request;
 
 /// Blocks that are remembered at a time, twice: then the older half is forgotten.
 const MOST_REMEMBERED: usize = 2 << 20;
+/// How many times as many requests as engines get on average one may have and still get those whose prefix it has. Nearly all prompts
+/// of a service begin alike: without a bound, the engine that saw the first one gets every other.
+const MOST_LOAD: f64 = 1.25;
+/// Requests that any engine may get so before the bound counts.
+const LEAST: u64 = 8;
 
 /// Chooses engines.
 pub struct Router {
@@ -13,6 +18,8 @@ pub struct Router {
     engines: u64,
     random: u64,
     turn: u64,
+    /// Requests that each engine got by prefix.
+    sent: Vec<u64>,
     /// Which engine each block was last sent to, in two generations.
     young: ByHash<u32>,
     old: ByHash<u32>,
@@ -23,7 +30,8 @@ impl Router {
     #[must_use]
     pub fn new(routing: Routing, engines: u32, seed: u64) -> Self {
         let engines = u64::from(engines.max(1));
-        Self { routing, engines, random: seed, turn: 0, young: ByHash::default(), old: ByHash::default() }
+        let (young, old) = (ByHash::default(), ByHash::default());
+        Self { routing, engines, random: seed, turn: 0, sent: vec![0; engines as usize], young, old }
     }
 
     /// The engine that gets a request.
@@ -49,10 +57,18 @@ impl Router {
         ((self.turn - 1) % self.engines) as u32
     }
 
+    /// The engine that got the fewest requests by prefix.
+    fn idlest(&self) -> u32 {
+        (0..).zip(&self.sent).min_by_key(|(_, sent)| **sent).map_or(0, |(engine, _)| engine)
+    }
+
     fn by_prefix(&mut self, request: &Request) -> u32 {
         let known = |hash: &u64| self.young.get(hash).or_else(|| self.old.get(hash)).copied();
-        let deepest = request.blocks.iter().rev().find_map(|block| known(&block.0));
-        let engine = deepest.unwrap_or_else(|| self.next());
+        let most = LEAST + (MOST_LOAD * self.sent.iter().sum::<u64>() as f64 / self.engines as f64) as u64;
+        let has_room = |engine: &u32| self.sent[*engine as usize] < most;
+        let deepest = request.blocks.iter().rev().find_map(|block| known(&block.0).filter(has_room));
+        let engine = deepest.unwrap_or_else(|| self.idlest());
+        self.sent[engine as usize] += 1;
         if self.young.len() >= MOST_REMEMBERED {
             self.old = std::mem::take(&mut self.young);
         }
@@ -97,5 +113,24 @@ mod tests {
         let [a, b] = [0..10, 100..110].map(|blocks| prefix.choose(&request(1, blocks)));
         assert_ne!(a, b);
         assert_eq!([0..12, 100..101].map(|blocks| prefix.choose(&request(2, blocks))), [a, b]);
+    }
+
+    /// All prompts of a service begin alike, and all of them went to one engine of many.
+    #[test]
+    fn prompts_that_begin_alike_go_by_prefix_and_no_engine_gets_all() {
+        let (mut router, mut sent, mut moved) = (Router::new(Routing::LongestPrefix, 4, 1), [0; 4], 0);
+        let mut homes = [None; 100];
+        for turn in 0..20 {
+            for session in 0..100_u64 {
+                let blocks = [0, 1].into_iter().chain((0..=turn).map(|block| 1000 * (session + 1) + block));
+                let request = Request { blocks: blocks.map(BlockHash).collect(), ..request(session, 0..0) };
+                let engine = router.choose(&request);
+                sent[engine as usize] += 1;
+                let home = homes[session as usize].replace(engine);
+                moved += u32::from(home.is_some_and(|home| home != engine));
+            }
+        }
+        assert!(sent.iter().all(|sent| (300..=650).contains(sent)), "{sent:?}");
+        assert!(moved < 100, "{moved} of 1,900 turns left their prefix");
     }
 }

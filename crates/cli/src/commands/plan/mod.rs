@@ -153,13 +153,14 @@ impl Plan {
         };
         format!(
             "No pool can hit more than {:.2} % of this trace's blocks; {} hold all that it uses.\n\
-             {} at {}: {:.2} % hits, {:.2} % of all prefill saved.\n\
+             {} at {}: {}{:.2} % hits, {:.2} % of all prefill saved.\n\
              With {}, {}.\n{}\
              {method} Times count computing and loading only: waiting for others comes on top.\n",
             100.0 * ceiling.hit_rate,
             rounded(self.curve.largest().0.saturating_mul(self.setting.block_bytes)),
             if self.setting.disk_bytes == 0 { "The knee is" } else { "Hits in memory alone have their knee" },
             rounded(knee.memory_bytes),
+            if self.setting.disk_bytes == 0 { "" } else { "with the disk behind it " },
             100.0 * knee.hit_rate,
             self.saved(&knee),
             rounded(self.have.memory_bytes),
