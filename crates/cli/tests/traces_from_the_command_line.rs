@@ -384,6 +384,25 @@ fn one_is_not_many() {
     assert!(said(&["sim", text(&trace), "--capacity-blocks", "1"]).contains("cache      1 block ("));
 }
 
+/// First turns were counted: one that was repeated was two sessions, and one from before a slice was none.
+#[test]
+fn stat_counts_each_session_once_also_if_its_first_turn_is_repeated_or_not_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let (trace, slice) = (dir.path().join("trace"), dir.path().join("slice"));
+    let line = |(n, (session, turn)): (usize, (u64, u64))| {
+        let (at, request) = (1000 * n, "\"input_tokens\":1,\"output_tokens\":1,\"blocks\":\"00000000000000aa\"");
+        format!("{{\"at_ms\":{at},{request},\"session\":{session},\"turn\":{turn}}}\n")
+    };
+    let turns = [(1, 0), (1, 0), (2, 0), (2, 1), (1, 1), (3, 0)];
+    let lines: String = turns.into_iter().enumerate().map(line).collect();
+    std::fs::write(&trace, format!("{{\"tidepool_trace\":1,\"block_tokens\":512}}\n{lines}")).unwrap();
+    assert_eq!(code(&tidepool(&["trace", "slice", text(&trace), "--from", "3s", "-o", text(&slice)])), 0);
+    for (path, requests) in [(&trace, 6), (&slice, 3)] {
+        let stat = json(&tidepool(&["trace", "stat", text(path), "--json"]));
+        assert_eq!((&stat["sessions"], &stat["requests_in_sessions"]), (&3.into(), &requests.into()), "{stat}");
+    }
+}
+
 /// They are those of steps, and nobody said so.
 #[test]
 fn stat_says_how_far_its_percentiles_may_be_off() {
