@@ -312,6 +312,25 @@ fn traces_are_converted_cut_scaled_and_merged_without_loss() {
     assert!(stdout(&tidepool(&["trace", "stat", text(&trace)])).contains("hit ceiling  90.00 %"));
 }
 
+/// Blocks that have no hashes are numbered, in each file from zero on: requests that share nothing hit each other's.
+#[test]
+fn traces_without_hashes_are_merged_without_hits_or_not_at_all() {
+    let dir = tempfile::tempdir().unwrap();
+    let [one, other, named, whole] = ["one.csv", "other.csv", "named", "whole"].map(|name| dir.path().join(name));
+    let lines = "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03,4808,10\n2023-11-16 18:17:04,512,8\n";
+    [&one, &other].into_iter().for_each(|path| std::fs::write(path, lines).unwrap());
+    std::fs::copy(rounds(&dir), &named).unwrap();
+    for (first, nameless) in [(&one, &one), (&named, &other)] {
+        let merge = ["trace", "merge", text(first), text(&other), "-o", text(&whole)];
+        let shared = tidepool(&[&merge[..], &["--shared"]].concat());
+        assert_eq!((code(&shared), stdout(&shared).as_str(), whole.exists()), (2, "", false));
+        let why = format!("{}: its blocks have no names: allowed without --shared", nameless.display());
+        assert!(stderr(&shared).contains(&why), "{}", stderr(&shared));
+    }
+    assert_eq!(code(&tidepool(&["trace", "merge", text(&one), text(&other), "-o", text(&whole)])), 0);
+    assert_eq!(json(&tidepool(&["trace", "stat", text(&whole), "--json"]))["hit_rate_ceiling"], 0.0);
+}
+
 /// It left a file with what came before, under the name that a whole one has; said that it had skipped the line that stopped it; and not
 /// in which file that was.
 #[test]
