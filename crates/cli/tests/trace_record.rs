@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Daemon, code, eventually, json, memory_dir, metric, stderr, tidepool};
+use common::{Daemon, code, eventually, json, memory_dir, metric, stderr, stdout, tidepool};
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
     collections::HashMap,
@@ -254,6 +254,30 @@ fn lookups_that_no_catalog_answered_for_are_told_later_or_missing_for_that_reaso
     assert!(requests + missing >= 21 || counts["gap_seconds"] != 0.0, "{counts}");
     assert_eq!(code(&output), if missing > 0 || counts["gap_seconds"] != 0.0 { 4 } else { 0 }, "{}", stderr(&output));
     assert!(read(&file).is_sorted_by_key(|request| request.at));
+}
+
+/// It said that it listened, and then that there was no place for what it heard.
+#[test]
+fn an_output_that_cannot_be_written_is_told_before_anything_else() {
+    let (dir, files) = (memory_dir(), tempfile::tempdir().unwrap());
+    let pool = Daemon::pool(dir.path());
+    let [taken, cut_off, part, nowhere] =
+        ["taken", "cut-off", "cut-off.part", "no/such/file"].map(|name| files.path().join(name));
+    [&taken, &part].into_iter().for_each(|path| std::fs::write(path, "before").unwrap());
+    for (output, status, why) in [
+        (&taken, 2, "taken exists: --force replaces it"),
+        (&cut_off, 2, "cut-off.part exists, from a recording that was cut off"),
+        (&nowhere, 1, "no/such/file: No such file or directory"),
+    ] {
+        for catalogs in [pool.address("catalog", "listen"), "127.0.0.1:1"] {
+            let place = ["--catalogs", catalogs, "--for", "1ms", "-o", output.to_str().unwrap()];
+            let refused = tidepool(&[&["trace", "record"], &place[..]].concat());
+            assert_eq!((code(&refused), stdout(&refused).as_str()), (status, ""), "{}", stderr(&refused));
+            let said = stderr(&refused);
+            assert!(said.lines().count() == 1 && said.contains(why), "{said}");
+        }
+    }
+    assert_eq!(common::entries(files.path()).len(), 2, "looking makes no file");
 }
 
 #[test]
