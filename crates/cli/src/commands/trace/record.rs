@@ -94,8 +94,12 @@ pub(super) fn run(args: &RecordArgs) -> Outcome {
                 "ended_by": full,
             }))?
         }
-        false => output::text(&format!("{}\n", counted(requests, "request", "requests")))?,
+        false if requests > 0 => output::text(&format!("{}\n", counted(requests, "request", "requests")))?,
+        false => true,
     };
+    if requests == 0 {
+        return Err(format!("no look-ups were heard: {} is not written", args.output.display()).into());
+    }
     Ok(if gap > 0.0 || missing.total() > 0 { Status(PARTIAL) } else { Status::SUCCESS })
 }
 

@@ -65,7 +65,8 @@ impl WriteArgs {
         written.and_then(taken).and_then(put).inspect_err(|_| drop(remove_file(&part))).map_err(Into::into)
     }
 
-    /// Writes requests that come once only: what came is kept, in a file beside the one that is wanted until it is whole.
+    /// Writes requests that come once only: what came is kept, in a file beside the one that is wanted until it is whole. If
+    /// none came, none is written.
     pub(super) fn keep(
         &self,
         block_tokens: u32,
@@ -76,6 +77,9 @@ impl WriteArgs {
         let file = File::create(&part).map_err(|error| self.blame(&error))?;
         let kept = |error: &dyn Error| format!("{}; what came before is in {}", self.blame(error), part.display());
         let written = write_through(file, block_tokens, requests).map_err(|error| kept(&*error))?;
+        if written == 0 {
+            return Ok(remove_file(&part).map(|()| 0).map_err(|error| self.blame(&error))?);
+        }
         Ok(rename(&part, files::place(&self.output)).map(|()| written).map_err(|error| kept(&error))?)
     }
 
