@@ -56,6 +56,20 @@ fn throughput_of_requests_and_tokens_is_of_one_time_which_is_told() {
     );
 }
 
+/// It was the middle of the largest value's step, and could lie below the mean.
+#[test]
+fn the_longest_time_is_exact() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("one.jsonl");
+    let blocks: Vec<String> = (0..137).map(|block| block.to_string()).collect();
+    let (length, ids) = ("\"input_length\": 70000, \"output_length\": 500", blocks.join(", "));
+    std::fs::write(&path, format!("{{\"timestamp\": 0, {length}, \"hash_ids\": [{ids}]}}\n")).unwrap();
+    let report = sim(&[path.to_str().unwrap(), "--engines", "1"]);
+    for times in ["first_token_ms", "end_to_end_ms", "between_tokens_ms"] {
+        assert_eq!(report[times]["max"], report[times]["mean"], "of one request: {report}");
+    }
+}
+
 /// Where queues filled in bursts only, the report said that nothing had held requests back.
 #[test]
 fn what_requests_waited_for_is_named_where_nothing_is_saturated() {

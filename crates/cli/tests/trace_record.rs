@@ -2,13 +2,14 @@
 
 mod common;
 
-use common::{Daemon, code, eventually, json, memory_dir, metric, stderr, tidepool};
+use common::{Daemon, code, eventually, json, memory_dir, metric, stderr, stdout, tidepool};
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 use std::{
     collections::HashMap,
     io::{BufRead as _, BufReader},
     path::{Path, PathBuf},
-    process::Stdio,
+    process::{Child, ChildStdout, Output, Stdio},
 };
 use tidepool_client::{Client, ClientConfig, PutOptions};
 use tidepool_trace::{Options, Reader, Request};
@@ -26,6 +27,23 @@ fn record(pool: &Daemon, file: &Path, flags: &[&str]) -> Daemon {
     let recorder = Daemon::start(&[&output[..], &place, flags].concat());
     assert_eq!(recorder.ready["listening"][0], pool.address("catalog", "listen"));
     recorder
+}
+
+/// A recorder that listens, and what it prints from then on.
+fn listening(pool: &Daemon, file: &Path, flags: &[&str]) -> (Child, BufReader<ChildStdout>) {
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_tidepool"));
+    command.args(["trace", "record", "--json", "--catalogs", pool.address("catalog", "listen"), "-o"]).arg(file);
+    let mut recorder = command.args(flags).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let (mut said, mut line) = (BufReader::new(recorder.stdout.take().unwrap()), String::new());
+    said.read_line(&mut line).unwrap();
+    (recorder, said)
+}
+
+/// How it ended, and what it had counted.
+fn ended((recorder, mut said): (Child, BufReader<ChildStdout>)) -> (Output, Value) {
+    let mut line = String::new();
+    said.read_line(&mut line).unwrap();
+    (recorder.wait_with_output().unwrap(), serde_json::from_str(&line).unwrap())
 }
 
 fn chain(name: &str, blocks: std::ops::Range<usize>) -> Vec<String> {
@@ -103,23 +121,15 @@ fn a_recording_ends_by_itself_at_its_bound() {
     let (dir, files) = (memory_dir(), tempfile::tempdir().unwrap());
     let (pool, file) = (Daemon::pool(dir.path()), files.path().join("live.jsonl"));
     for bound in [["--limit", "2"], ["--size", "150B"]] {
-        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_tidepool"));
-        command.args(["trace", "record", "--force", "--json", "--catalogs", pool.address("catalog", "listen"), "-o"]);
-        let command = command.arg(&file).args(bound).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut recorder = command.spawn().unwrap();
-        let (mut said, mut line) = (BufReader::new(recorder.stdout.take().unwrap()), String::new());
-        said.read_line(&mut line).unwrap();
+        let recorder = listening(&pool, &file, &["--force", bound[0], bound[1]]);
         let client = client_of(&pool);
         (1..=5).for_each(|length| drop(client.match_prefix(&[chain("a", 0..length)]).unwrap()));
         drop(client);
-        line.clear();
-        said.read_line(&mut line).unwrap();
-        let output = recorder.wait_with_output().unwrap();
+        let (output, counts) = ended(recorder);
         assert_eq!(code(&output), 0, "{}", stderr(&output));
         // It ended before anybody wanted it to, and did not say why.
         let why = format!("tidepool: {} ended the recording", bound[0]);
         assert!(stderr(&output).starts_with(&why), "{}", stderr(&output));
-        let counts: serde_json::Value = serde_json::from_str(&line).unwrap();
         assert_eq!((&counts["requests"], &counts["ended_by"]), (&2.into(), &bound[0].into()), "{counts}");
         assert!(are(&read(&file), &[chain("a", 0..1), chain("a", 0..2)]));
     }
@@ -205,10 +215,20 @@ fn a_full_disk_ends_a_recording_with_whole_lines_and_says_where_they_are() {
 fn a_catalog_that_is_not_heard_is_a_gap_and_is_told_once() {
     let (dir, files) = (memory_dir(), tempfile::tempdir().unwrap());
     let (pool, file) = (Daemon::pool(dir.path()), files.path().join("live.jsonl"));
-    let recorder = record(&pool, &file, &["--for", "3s"]);
+    let (mut recorder, _said) = listening(&pool, &file, &[]);
+    let client = client_of(&pool);
+    client.match_prefix(&[chain("a", 0..3)]).unwrap();
+    drop(client);
+    eventually("it is heard", || are(&read(&files.path().join("live.jsonl.part")), &[chain("a", 0..3)]));
     assert_eq!(pool.stop().code(), Some(0));
-    assert_eq!(recorder.wait().code(), Some(4));
-    assert_eq!(read(&file), []);
+    let (mut complaints, mut first) = (BufReader::new(recorder.stderr.take().unwrap()), String::new());
+    complaints.read_line(&mut first).unwrap();
+    assert!(first.ends_with("; it is tried again\n"), "{first}");
+    kill_process(Pid::from_child(&recorder), Signal::INT).unwrap();
+    let rest: Vec<String> = complaints.lines().map(Result::unwrap).collect();
+    assert!(rest.len() == 1 && rest[0].contains("not all catalogs were listened to"), "{rest:?}");
+    assert_eq!(recorder.wait().unwrap().code(), Some(4));
+    assert!(are(&read(&file), &[chain("a", 0..3)]));
 }
 
 /// A catalog hung for as long as anybody recorded, and the recording was said to be whole.
@@ -216,12 +236,35 @@ fn a_catalog_that_is_not_heard_is_a_gap_and_is_told_once() {
 fn a_catalog_that_hangs_is_a_gap_also_if_nobody_looks_anything_up() {
     let (dir, files) = (memory_dir(), tempfile::tempdir().unwrap());
     let (pool, file) = (Daemon::pool(dir.path()), files.path().join("live.jsonl"));
-    let quiet = record(&pool, &file, &["--for", "2s"]);
-    assert_eq!(quiet.wait().code(), Some(0), "silence is no gap");
-    let hung = record(&pool, &file, &["--force", "--for", "5s"]);
+    let (_, counts) = ended(listening(&pool, &file, &["--for", "2s"]));
+    assert_eq!(counts["gap_seconds"], 0.0, "silence is no gap");
+    let hung = listening(&pool, &file, &["--for", "5s"]);
     pool.signal(Signal::STOP);
-    assert_eq!(hung.wait().code(), Some(4));
+    let (output, counts) = ended(hung);
     pool.signal(Signal::CONT);
+    assert!(counts["gap_seconds"].as_f64() > Some(0.0), "{counts}");
+    assert!(stderr(&output).contains("not all catalogs were listened to"), "{}", stderr(&output));
+}
+
+/// A script went on with a trace that had nothing in it.
+#[test]
+fn a_recording_without_lookups_is_an_error_and_none_is_written() {
+    let (dir, files) = (memory_dir(), tempfile::tempdir().unwrap());
+    let (pool, file) = (Daemon::pool(dir.path()), files.path().join("live.jsonl"));
+    let place = ["--catalogs", pool.address("catalog", "listen"), "--for", "1ms", "-o", file.to_str().unwrap()];
+    let record = |flags: &[&str]| {
+        let output = tidepool(&[&["trace", "record"], &place[..], flags].concat());
+        let why = format!("tidepool: no look-ups were heard: {} is not written\n", file.display());
+        assert_eq!((code(&output), stderr(&output)), (1, why));
+        stdout(&output)
+    };
+    assert!(record(&[]).ends_with("Ctrl-C ends it\n"));
+    assert_eq!(common::entries(files.path()), [""; 0]);
+    std::fs::write(&file, "before").unwrap();
+    let counts: Value = serde_json::from_str(record(&["--force", "--json"]).lines().last().unwrap()).unwrap();
+    assert_eq!((&counts["requests"], &counts["missing"]), (&0.into(), &0.into()), "{counts}");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "before", "what is there stays as it is");
+    assert_eq!(common::entries(files.path()), ["live.jsonl"]);
 }
 
 /// A catalog that did not answer for a moment cost a third of the look-ups, and the reason given was that there had been no room.
@@ -229,11 +272,7 @@ fn a_catalog_that_hangs_is_a_gap_also_if_nobody_looks_anything_up() {
 fn lookups_that_no_catalog_answered_for_are_told_later_or_missing_for_that_reason() {
     let (dir, files) = (memory_dir(), tempfile::tempdir().unwrap());
     let (pool, file) = (Daemon::pool(dir.path()), files.path().join("live.jsonl"));
-    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_tidepool"));
-    command.args(["trace", "record", "--json", "--catalogs", pool.address("catalog", "listen"), "-o"]).arg(&file);
-    let mut recorder = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let (mut said, mut line) = (BufReader::new(recorder.stdout.take().unwrap()), String::new());
-    said.read_line(&mut line).unwrap();
+    let recorder = listening(&pool, &file, &[]);
     let client = client_of(&pool);
     pool.signal(Signal::STOP);
     (0..20).for_each(|_| drop(client.match_prefix(&[chain("a", 0..3)])));
@@ -243,17 +282,38 @@ fn lookups_that_no_catalog_answered_for_are_told_later_or_missing_for_that_reaso
     client.match_prefix(&[chain("last", 0..7)]).unwrap();
     let part = files.path().join("live.jsonl.part");
     eventually("it is told", || read(&part).iter().any(|request| request.blocks.len() == 7));
-    kill_process(Pid::from_child(&recorder), Signal::INT).unwrap();
-    line.clear();
-    said.read_line(&mut line).unwrap();
-    let counts: serde_json::Value = serde_json::from_str(&line).unwrap();
-    let output = recorder.wait_with_output().unwrap();
-    let count = |field: &serde_json::Value| field.as_u64().unwrap();
+    kill_process(Pid::from_child(&recorder.0), Signal::INT).unwrap();
+    let (output, counts) = ended(recorder);
+    let count = |field: &Value| field.as_u64().unwrap();
     let (requests, missing, by) = (count(&counts["requests"]), count(&counts["missing"]), &counts["missing_by"]);
     assert_eq!(by["catalog_silent"], missing, "{counts}");
     assert!(requests + missing >= 21 || counts["gap_seconds"] != 0.0, "{counts}");
     assert_eq!(code(&output), if missing > 0 || counts["gap_seconds"] != 0.0 { 4 } else { 0 }, "{}", stderr(&output));
     assert!(read(&file).is_sorted_by_key(|request| request.at));
+}
+
+/// It said that it listened, and then that there was no place for what it heard.
+#[test]
+fn an_output_that_cannot_be_written_is_told_before_anything_else() {
+    let (dir, files) = (memory_dir(), tempfile::tempdir().unwrap());
+    let pool = Daemon::pool(dir.path());
+    let [taken, cut_off, part, nowhere] =
+        ["taken", "cut-off", "cut-off.part", "no/such/file"].map(|name| files.path().join(name));
+    [&taken, &part].into_iter().for_each(|path| std::fs::write(path, "before").unwrap());
+    for (output, status, why) in [
+        (&taken, 2, "taken exists: --force replaces it"),
+        (&cut_off, 2, "cut-off.part exists, from a recording that was cut off"),
+        (&nowhere, 1, "no/such/file: No such file or directory"),
+    ] {
+        for catalogs in [pool.address("catalog", "listen"), "127.0.0.1:1"] {
+            let place = ["--catalogs", catalogs, "--for", "1ms", "-o", output.to_str().unwrap()];
+            let refused = tidepool(&[&["trace", "record"], &place[..]].concat());
+            assert_eq!((code(&refused), stdout(&refused).as_str()), (status, ""), "{}", stderr(&refused));
+            let said = stderr(&refused);
+            assert!(said.lines().count() == 1 && said.contains(why), "{said}");
+        }
+    }
+    assert_eq!(common::entries(files.path()).len(), 2, "looking makes no file");
 }
 
 #[test]

@@ -315,6 +315,25 @@ fn traces_are_converted_cut_scaled_and_merged_without_loss() {
     assert!(stdout(&tidepool(&["trace", "stat", text(&trace)])).contains("hit ceiling  90.00 %"));
 }
 
+/// Blocks that have no hashes are numbered, in each file from zero on: requests that share nothing hit each other's.
+#[test]
+fn traces_without_hashes_are_merged_without_hits_or_not_at_all() {
+    let dir = tempfile::tempdir().unwrap();
+    let [one, other, named, whole] = ["one.csv", "other.csv", "named", "whole"].map(|name| dir.path().join(name));
+    let lines = "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03,4808,10\n2023-11-16 18:17:04,512,8\n";
+    [&one, &other].into_iter().for_each(|path| std::fs::write(path, lines).unwrap());
+    std::fs::copy(rounds(&dir), &named).unwrap();
+    for (first, nameless) in [(&one, &one), (&named, &other)] {
+        let merge = ["trace", "merge", text(first), text(&other), "-o", text(&whole)];
+        let shared = tidepool(&[&merge[..], &["--shared"]].concat());
+        assert_eq!((code(&shared), stdout(&shared).as_str(), whole.exists()), (2, "", false));
+        let why = format!("{}: its blocks have no names: allowed without --shared", nameless.display());
+        assert!(stderr(&shared).contains(&why), "{}", stderr(&shared));
+    }
+    assert_eq!(code(&tidepool(&["trace", "merge", text(&one), text(&other), "-o", text(&whole)])), 0);
+    assert_eq!(json(&tidepool(&["trace", "stat", text(&whole), "--json"]))["hit_rate_ceiling"], 0.0);
+}
+
 /// It left a file with what came before, under the name that a whole one has; said that it had skipped the line that stopped it; and not
 /// in which file that was.
 #[test]
@@ -385,6 +404,25 @@ fn one_is_not_many() {
     assert_eq!(said(&["trace", "slice", text(&trace), "--limit", "1", "-o", text(&one)]), "1 request\n");
     assert_eq!(said(&["trace", "convert", text(&trace), "-o", text(&one), "--force"]), "100 requests\n");
     assert!(said(&["sim", text(&trace), "--capacity-blocks", "1"]).contains("cache      1 block ("));
+}
+
+/// First turns were counted: one that was repeated was two sessions, and one from before a slice was none.
+#[test]
+fn stat_counts_each_session_once_also_if_its_first_turn_is_repeated_or_not_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let (trace, slice) = (dir.path().join("trace"), dir.path().join("slice"));
+    let line = |(n, (session, turn)): (usize, (u64, u64))| {
+        let (at, request) = (1000 * n, "\"input_tokens\":1,\"output_tokens\":1,\"blocks\":\"00000000000000aa\"");
+        format!("{{\"at_ms\":{at},{request},\"session\":{session},\"turn\":{turn}}}\n")
+    };
+    let turns = [(1, 0), (1, 0), (2, 0), (2, 1), (1, 1), (3, 0)];
+    let lines: String = turns.into_iter().enumerate().map(line).collect();
+    std::fs::write(&trace, format!("{{\"tidepool_trace\":1,\"block_tokens\":512}}\n{lines}")).unwrap();
+    assert_eq!(code(&tidepool(&["trace", "slice", text(&trace), "--from", "3s", "-o", text(&slice)])), 0);
+    for (path, requests) in [(&trace, 6), (&slice, 3)] {
+        let stat = json(&tidepool(&["trace", "stat", text(path), "--json"]));
+        assert_eq!((&stat["sessions"], &stat["requests_in_sessions"]), (&3.into(), &requests.into()), "{stat}");
+    }
 }
 
 /// They are those of steps, and nobody said so.

@@ -1,7 +1,8 @@
 //! What a trace is like.
 
 use crate::{Blocks, Curve, CurveBuilder, Prefill, Quantiles};
-use tidepool_trace::{Millis, Request};
+use std::collections::HashSet;
+use tidepool_trace::{Millis, Request, SessionId};
 
 /// What matters about a trace, beside what caches would do for it.
 #[derive(Debug, Clone, Default)]
@@ -18,7 +19,7 @@ pub struct TraceStat {
     pub output_tokens: Quantiles,
     /// Requests that say which conversation they belong to.
     pub in_sessions: u64,
-    /// Conversations: their first turns.
+    /// Conversations of which there is a request.
     pub sessions: u64,
     /// Milliseconds that conversations paused before their turns.
     pub pauses: Quantiles,
@@ -26,9 +27,11 @@ pub struct TraceStat {
     pub reuse_gaps: Quantiles,
 }
 
-/// Gathers a [`TraceStat`] and a [`Curve`] in one pass and bounded memory.
+/// Gathers a [`TraceStat`] and a [`Curve`] in one pass. Memory is that of the blocks that are followed, and of conversations' ids.
 pub struct StatBuilder {
     stat: TraceStat,
+    /// First turns do not tell them: those are repeated, and lack in a trace that begins later.
+    sessions: HashSet<SessionId>,
     curve: CurveBuilder,
 }
 
@@ -37,19 +40,21 @@ impl StatBuilder {
     #[must_use]
     pub fn new(most_tracked: usize, block_tokens: u32) -> Self {
         let curve = CurveBuilder::new(most_tracked, Prefill::default(), block_tokens);
-        Self { stat: TraceStat::default(), curve }
+        Self { stat: TraceStat::default(), sessions: HashSet::new(), curve }
     }
 
     /// Adds the next request.
     pub fn add(&mut self, request: &Request) {
         self.stat.add(request);
+        self.sessions.extend(request.origin.map(|origin| origin.session));
         self.curve.add(request);
     }
 
     /// What the trace was like.
     #[must_use]
     pub fn finish(self) -> (TraceStat, Curve) {
-        let stat = TraceStat { reuse_gaps: self.curve.reuse_gaps().clone(), ..self.stat };
+        let (reuse_gaps, sessions) = (self.curve.reuse_gaps().clone(), self.sessions.len() as u64);
+        let stat = TraceStat { reuse_gaps, sessions, ..self.stat };
         (stat, self.curve.finish())
     }
 }
@@ -63,7 +68,6 @@ impl TraceStat {
         self.output_tokens.add(u64::from(request.output_tokens));
         if let Some(origin) = request.origin {
             self.in_sessions += 1;
-            self.sessions += u64::from(origin.turn == 0);
             if origin.turn > 0 {
                 self.pauses.add(origin.pause.0);
             }

@@ -20,8 +20,10 @@ pub(crate) struct Lines<R> {
 pub(crate) struct Line<'a> {
     /// Counts from 1.
     pub(crate) number: u64,
-    /// None if it is too long.
-    pub(crate) text: Option<&'a [u8]>,
+    /// Its beginning if it is too long.
+    pub(crate) text: &'a [u8],
+    /// Whether it is not.
+    pub(crate) is_whole: bool,
 }
 
 impl<R: BufRead> Lines<R> {
@@ -42,13 +44,12 @@ impl<R: BufRead> Lines<R> {
     /// The next line that is not blank. What some editors put before a file's first character is none of it.
     pub(crate) fn next(&mut self) -> io::Result<Option<Line<'_>>> {
         loop {
-            let Some(whole) = self.fill()? else { return Ok(None) };
+            let Some(is_whole) = self.fill()? else { return Ok(None) };
             if self.number == 1 && self.line.starts_with(BYTE_ORDER_MARK) {
                 self.line.drain(..BYTE_ORDER_MARK.len());
             }
-            if !whole || !self.line.trim_ascii().is_empty() {
-                let text = whole.then(|| self.line.trim_ascii());
-                return Ok(Some(Line { number: self.number, text }));
+            if !is_whole || !self.line.trim_ascii().is_empty() {
+                return Ok(Some(Line { number: self.number, text: self.line.trim_ascii(), is_whole }));
             }
         }
     }
@@ -88,15 +89,15 @@ impl<R: BufRead> Lines<R> {
 mod tests {
     use super::*;
 
-    fn lines(text: &[u8]) -> Vec<(u64, Option<Vec<u8>>)> {
+    fn lines(text: &[u8]) -> Vec<(u64, Vec<u8>)> {
         let mut lines = Lines::new(io::BufReader::with_capacity(3, text));
-        std::iter::from_fn(|| lines.next().unwrap().map(|line| (line.number, line.text.map(<[u8]>::to_vec)))).collect()
+        std::iter::from_fn(|| lines.next().unwrap().map(|line| (line.number, line.text.to_vec()))).collect()
     }
 
     #[test]
     fn lines_are_numbered_and_blank_ones_passed_over() {
         let found = lines(b"one\r\n\n  \ntwo\nthree");
-        let expected = [(1, "one"), (4, "two"), (5, "three")].map(|(n, text)| (n, Some(text.as_bytes().to_vec())));
+        let expected = [(1, "one"), (4, "two"), (5, "three")].map(|(n, text)| (n, text.as_bytes().to_vec()));
         assert_eq!(found, expected);
     }
 
@@ -105,9 +106,9 @@ mod tests {
         let mut text = vec![b'x'; 2 * MAX_LINE];
         text.extend_from_slice(b"\nnext\n");
         let mut lines = Lines::new(&text[..]);
-        assert!(lines.next().unwrap().unwrap().text.is_none());
+        assert!(!lines.next().unwrap().unwrap().is_whole);
         assert!(lines.line.capacity() <= 2 * MAX_LINE);
         let next = lines.next().unwrap().unwrap();
-        assert_eq!((next.number, next.text), (2, Some(&b"next"[..])));
+        assert_eq!((next.number, next.text, next.is_whole), (2, &b"next"[..], true));
     }
 }

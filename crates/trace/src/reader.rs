@@ -91,15 +91,15 @@ impl<R: BufRead> Reader<R> {
     }
 
     fn advance(&mut self) -> Result<Option<Request>, TraceError> {
-        while let Some(Line { number, text }) = self.lines.next()? {
+        while let Some(Line { number, text, is_whole }) = self.lines.next()? {
             let format = match self.format {
                 Some(format) => format,
-                None => *self.format.insert(detect(text.unwrap_or_default())?),
+                None => *self.format.insert(detect(text)?),
             };
-            let is_head = format.is_head(text.unwrap_or_default());
-            let entry = match text {
-                Some(text) => format.parse(text, &mut self.context),
-                None => Err(format!("longer than {} bytes", crate::lines::MAX_LINE)),
+            let is_head = format.is_head(text);
+            let entry = match is_whole {
+                true => format.parse(text, &mut self.context),
+                false => Err(format!("longer than {} bytes", crate::lines::MAX_LINE)),
             };
             match entry.and_then(|entry| self.accept(entry)) {
                 Ok(Some(request)) => {

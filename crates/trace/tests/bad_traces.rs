@@ -37,6 +37,26 @@ fn what_is_shown_of_a_line_is_short_and_harmless_to_a_terminal() {
     }
 }
 
+/// Its format was unknown, as if nothing were in it.
+#[test]
+fn a_first_line_that_is_too_long_is_malformed_like_any_other() {
+    let request = r#"{"timestamp": 1, "input_length": 1, "output_length": 1, "hash_ids": [0]}"#;
+    let ids = "7, ".repeat(6 << 20);
+    let text = format!("{}, \"more\": [{ids}7]}}\n{request}\n", request.trim_end_matches('}'));
+    let (requests, report) = read(text.as_bytes(), OPTIONS).unwrap();
+    assert_eq!((requests.len(), report.malformed), (1, 1));
+    let first = report.first_malformed.unwrap();
+    assert_eq!((first.line, first.reason.as_str()), (1, "longer than 17825792 bytes"));
+    assert!(first.start.starts_with("{\"timestamp\": 1, "), "{first}");
+    let strict = read(text.as_bytes(), Options { strict: true, ..OPTIONS }).unwrap_err();
+    assert_eq!(strict.to_string(), first.to_string());
+    let unknown = read("x".repeat(18 << 20).as_bytes(), OPTIONS).unwrap_err();
+    assert!(unknown.to_string().contains("xxx"), "{unknown}");
+    // What its blocks are is not known.
+    let head = format!("{{\"tidepool_trace\":1,\"block_tokens\":[{ids}7]}}\n{request}\n");
+    assert!(matches!(read(head.as_bytes(), OPTIONS).unwrap_err(), TraceError::Malformed(_)));
+}
+
 /// A head of another version was skipped as one malformed line, and the requests were read with blocks of 512 tokens, whatever theirs
 /// had.
 #[test]

@@ -41,12 +41,22 @@ fn millis(text: &str) -> Option<u64> {
     let (time, fraction) = time.split_once('.').unwrap_or((time, ""));
     let mut time = time.splitn(3, ':').map(|part| part.parse::<u64>().ok());
     let (hour, minute, second) = (time.next()??, time.next()??, time.next()??);
-    let sound = (1970..=9999).contains(&year) && (1..=12).contains(&month) && (1..=31).contains(&day);
-    if !sound || hour > 23 || minute > 59 || second > 60 {
+    let sound = (1970..=9999).contains(&year) && (1..=12).contains(&month);
+    if !sound || !(1..=days_of(year, month)).contains(&day) || hour > 23 || minute > 59 || second > 60 {
         return None;
     }
     let seconds = ((days(year, month, day) * 24 + hour) * 60 + minute) * 60 + second;
     Some(seconds * 1000 + thousandths(fraction)?)
+}
+
+/// Days of a month.
+const fn days_of(year: u64, month: u64) -> u64 {
+    match month {
+        2 if year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400)) => 29,
+        2 => 28,
+        4 | 6 | 9 | 11 => 30,
+        _ => 31,
+    }
 }
 
 /// Days from 1970 to a date of the Gregorian calendar.
@@ -78,6 +88,12 @@ mod tests {
         ];
         for (text, expected) in cases {
             assert_eq!(millis(text), Some(expected), "{text}");
+        }
+        for day in ["2023-02-28", "2024-02-29", "2000-02-29", "2023-04-30", "2023-12-31"] {
+            assert!(millis(&format!("{day} 00:00:00")).is_some(), "{day}");
+        }
+        for day in ["2023-02-29", "2023-02-30", "2100-02-29", "2023-04-31", "2023-11-31", "2023-12-32", "2023-01-00"] {
+            assert_eq!(millis(&format!("{day} 00:00:00")), None, "{day}");
         }
         for bad in ["", "2023-11-16", "2023-13-16 00:00:00", "2023-11-16 24:00:00", "1-1-1 1:1:1", "2023-11-16 1:1:1.x"]
         {

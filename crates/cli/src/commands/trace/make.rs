@@ -7,7 +7,7 @@ use crate::commands::traces::{Opened, ReadArgs, TraceArgs};
 use crate::daemon::stop_flag;
 use clap::Args;
 use std::path::{Path, PathBuf};
-use tidepool_trace::{Merge, Millis, Request, Scale, Slice, TraceError};
+use tidepool_trace::{Format, Merge, Millis, Request, Scale, Slice, TraceError};
 use tidepool_types::Span;
 
 /// What to convert.
@@ -98,6 +98,11 @@ pub(super) fn merge(args: &MergeArgs) -> Outcome {
     let other = |trace: &&Opened| trace.block_tokens() != tokens;
     if let Some(other) = traces.iter().find(other) {
         return Err(format!("blocks of {tokens} and of {} tokens cannot be merged", other.block_tokens()).into());
+    }
+    let nameless = |trace: &Opened| trace.format() == Some(Format::Azure);
+    if let Some((path, _)) = args.traces.iter().zip(&traces).find(|(_, trace)| args.shared && nameless(trace)) {
+        // The numbers that they are given begin at zero in each file.
+        return Err(Usage(format!("{}: its blocks have no names: allowed without --shared", path.display())).into());
     }
     let named = args.traces.iter().zip(&mut traces).map(|(path, trace)| trace.map(|request| name_error(path, request)));
     let written = args.write.write(&stop, tokens, Merge::new(named.collect(), args.shared));

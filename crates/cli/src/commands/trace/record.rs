@@ -57,6 +57,8 @@ fn above_zero(text: &str) -> Result<Span, String> {
 
 /// Runs the command.
 pub(super) fn run(args: &RecordArgs) -> Outcome {
+    let write = WriteArgs::to(args.output.clone(), args.force);
+    write.check_kept()?;
     // From here on a signal ends the recording in order.
     let signals = Signals::catch()?;
     let session = args.client.connect()?;
@@ -69,8 +71,7 @@ pub(super) fn run(args: &RecordArgs) -> Outcome {
     };
     let bounds = Bounds { time: args.time.map(|time| time.0), requests: args.limit, bytes: args.size.0 };
     let mut recording = Recording::new(recorder, started, bounds, args.block_tokens, || signals.have_come());
-    let requests =
-        WriteArgs::to(args.output.clone(), args.force).keep(args.block_tokens, recording.by_ref().map(Ok))?;
+    let requests = write.keep(args.block_tokens, recording.by_ref().map(Ok))?;
     let (missing, full) = (recording.missing(), recording.full());
     if let Some(bound) = full {
         output::complain(&format!("{bound} ended the recording: what was looked up later is not in it"));
@@ -93,8 +94,12 @@ pub(super) fn run(args: &RecordArgs) -> Outcome {
                 "ended_by": full,
             }))?
         }
-        false => output::text(&format!("{}\n", counted(requests, "request", "requests")))?,
+        false if requests > 0 => output::text(&format!("{}\n", counted(requests, "request", "requests")))?,
+        false => true,
     };
+    if requests == 0 {
+        return Err(format!("no look-ups were heard: {} is not written", args.output.display()).into());
+    }
     Ok(if gap > 0.0 || missing.total() > 0 { Status(PARTIAL) } else { Status::SUCCESS })
 }
 

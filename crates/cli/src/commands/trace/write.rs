@@ -65,32 +65,43 @@ impl WriteArgs {
         written.and_then(taken).and_then(put).inspect_err(|_| drop(remove_file(&part))).map_err(Into::into)
     }
 
-    /// Writes requests that come once only: what came is kept, in a file beside the one that is wanted until it is whole.
+    /// Writes requests that come once only: what came is kept, in a file beside the one that is wanted until it is whole. If
+    /// none came, none is written.
     pub(super) fn keep(
         &self,
         block_tokens: u32,
         requests: impl Iterator<Item = Result<Request, String>>,
     ) -> Result<u64, Box<dyn Error>> {
+        self.check_kept()?;
+        let part = cut_off(&self.output);
+        let file = File::create(&part).map_err(|error| self.blame(&error))?;
+        let kept = |error: &dyn Error| format!("{}; what came before is in {}", self.blame(error), part.display());
+        let written = write_through(file, block_tokens, requests).map_err(|error| kept(&*error))?;
+        if written == 0 {
+            return Ok(remove_file(&part).map(|()| 0).map_err(|error| self.blame(&error))?);
+        }
+        Ok(rename(&part, files::place(&self.output)).map(|()| written).map_err(|error| kept(&error))?)
+    }
+
+    /// Whether the file may be written, and can be.
+    fn check(&self) -> Result<(), Box<dyn Error>> {
+        let path = self.output.display();
+        if files::is_in_the_way(&self.output) {
+            return Err(Usage(format!("{path} is not a file")).into());
+        }
+        if self.output.exists() && !self.force {
+            return Err(Usage(format!("{path} exists: --force replaces it")).into());
+        }
+        Ok(files::check(&self.output)?)
+    }
+
+    /// The same for requests that come once only: those of a recording that was cut off may be all there is of it.
+    pub(super) fn check_kept(&self) -> Result<(), Box<dyn Error>> {
         self.check()?;
         let part = cut_off(&self.output);
         if part.exists() && !self.force {
             let part = part.display();
             return Err(Usage(format!("{part} exists, from a recording that was cut off: --force replaces it")).into());
-        }
-        let file = File::create(&part).map_err(|error| self.blame(&error))?;
-        let kept = |error: &dyn Error| format!("{}; what came before is in {}", self.blame(error), part.display());
-        let written = write_through(file, block_tokens, requests).map_err(|error| kept(&*error))?;
-        Ok(rename(&part, files::place(&self.output)).map(|()| written).map_err(|error| kept(&error))?)
-    }
-
-    /// Whether the file may be written.
-    fn check(&self) -> Result<(), Usage> {
-        let path = self.output.display();
-        if files::is_in_the_way(&self.output) {
-            return Err(Usage(format!("{path} is not a file")));
-        }
-        if self.output.exists() && !self.force {
-            return Err(Usage(format!("{path} exists: --force replaces it")));
         }
         Ok(())
     }
