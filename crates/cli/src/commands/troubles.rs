@@ -9,7 +9,7 @@ use tidepool_replay::{Absence, Counts, Outage, Partial, Progress, Replay, Settin
 /// What went wrong in more than this part of what the pool was asked for, or of the time, makes the report a partial one.
 const NOTABLE: f64 = 0.01;
 /// Once sending requests and computing prompts took more than so many times as long as it should, engines met in another order.
-const TOO_SLOW: f64 = 1.25;
+const TOO_SLOW: f64 = 2.0;
 /// Outages that are told one by one, if they have so many seconds; JSON has all of them.
 const TOLD: usize = 3;
 const WORTH_TELLING: f64 = 0.1;

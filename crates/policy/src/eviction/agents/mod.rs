@@ -26,7 +26,7 @@ use returns::Returns;
 use std::time::Duration;
 
 /// Another block than the oldest goes if its rate of return is below this share of the oldest's: rates are estimates.
-const CLEARLY: f32 = 0.6;
+const CLEARLY: f32 = 0.8;
 
 /// The order of eviction of a pool that agents use.
 pub struct Agents {
