@@ -7,12 +7,13 @@ use crate::nodes::{Absence, Nodes};
 use crate::progress::{Counts, Partial, Progress};
 use crate::settings::Settings;
 use parking_lot::{Condvar, Mutex};
+use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 use tidepool_client::Client;
 use tidepool_sim::cluster::{Answer, Cluster, Decoded, Report, Router};
-use tidepool_trace::{Millis, Request, Source};
+use tidepool_trace::{Millis, Request, SessionId, Source};
 
 /// Requests that wait for an engine; with more, arrivals wait, and are late.
 const QUEUE: usize = 1 << 16;
@@ -62,6 +63,9 @@ struct State<S> {
     /// Report and last answer of before the pool began to refuse everything, and when that was: they may be the last about a pool.
     before: Option<(Instant, Report, Duration)>,
     under_way: usize,
+    /// When sessions heard their last answers, by the clock: at a high pace that is later than those were done, since what the pool did
+    /// took no longer than in reality, and who waits for an answer is not late before it is heard.
+    heard: HashMap<SessionId, Duration>,
 }
 
 impl<S: Source> State<S> {
@@ -103,7 +107,14 @@ pub fn run<S: Source + Send>(
     let watched = clients.first().cloned().flatten();
     let engine = |client| Engine::new(settings, clock, progress, contact, client);
     let engines: Vec<_> = clients.into_iter().map(engine).collect();
-    let state = State { source, report: Report::default(), last: Duration::ZERO, before: None, under_way: 0 };
+    let state = State {
+        source,
+        report: Report::default(),
+        last: Duration::ZERO,
+        before: None,
+        under_way: 0,
+        heard: HashMap::new(),
+    };
     let shared = Shared { state: Mutex::new(state), changed: Condvar::new(), decoded: Mutex::default(), contact };
     let playing = || (play(&shared, &engines, clock, settings, progress), clock.now());
     let ((latest, ended), absences) = Nodes::watch(watched.as_ref(), clock, progress, playing);
@@ -134,7 +145,7 @@ fn play<S: Source + Send>(
             let arrivals = std::sync::Arc::new(Mutex::new(arrivals));
             for _ in 0..settings.cluster.batch {
                 let arrivals = std::sync::Arc::clone(&arrivals);
-                let work = move || work((engines, number), &arrivals, shared, settings, progress);
+                let work = move || work((engines, number), &arrivals, shared, clock, settings, progress);
                 // Threads that run already end when their queues are dropped.
                 std::thread::Builder::new().spawn_scoped(scope, work)?;
             }
@@ -165,7 +176,8 @@ fn dispatch<S: Source>(
                 state.under_way += 1;
                 let at = Duration::from_millis(due.0);
                 state.report.arrived(at);
-                let late = clock.now().saturating_sub(at);
+                let heard = request.origin.and_then(|origin| state.heard.remove(&origin.session));
+                let late = clock.now().saturating_sub(at.max(heard.unwrap_or_default()));
                 latest = latest.max(late);
                 progress.sent(late);
                 let engine = router.choose(&request) as usize;
@@ -190,6 +202,7 @@ fn work<S: Source>(
     (engines, number): (&[Engine<'_>], usize),
     arrivals: &Mutex<Receiver<Arrival>>,
     shared: &Shared<'_, S>,
+    clock: &Clock,
     settings: &Settings,
     progress: &Progress,
 ) {
@@ -217,6 +230,9 @@ fn work<S: Source>(
         state.note(shared.contact, &settings.cluster, &request, &answer);
         if let Some(origin) = request.origin {
             state.source.answered(origin.session, Millis(answer.done.as_millis() as u64));
+            if !origin.last {
+                state.heard.insert(origin.session, clock.now());
+            }
         }
         drop(state);
         progress.answered.fetch_add(1, Ordering::Relaxed);
