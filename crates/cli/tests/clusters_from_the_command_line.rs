@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{code, json, stderr, stdout, tidepool};
+use common::{code, json, rounds, stderr, stdout, text, tidepool};
 use serde_json::Value;
 
 /// Requests of one length, a second apart, whose last one comes when all others have long been answered.
@@ -128,4 +128,62 @@ fn a_capacity_that_is_too_small_is_told_by_the_flag_that_gave_it() {
     assert!(blocks.contains("--capacity-blocks: allowed is a block or more for each node, 2 in all"), "{blocks}");
     let bytes = refused("--capacity", "64MiB");
     assert!(bytes.contains("--capacity: allowed is a block or more for each node, 128.0 MiB in all"), "{bytes}");
+}
+
+#[test]
+fn a_cluster_with_a_pool_hits_what_engines_alone_miss() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = rounds(&dir);
+    let cluster = |flags: &[&str]| {
+        let output = tidepool(&[&["sim", text(&trace), "--json", "--engines", "4", "--local", "1GiB"], flags].concat());
+        assert_eq!(code(&output), 0, "{}", stderr(&output));
+        json(&output)
+    };
+    let (with, without) = (cluster(&[]), cluster(&["--no-pool"]));
+    assert_eq!((with["hit_rate"].as_f64(), without["hit_rate"].as_f64()), (Some(0.9), Some(0.0)));
+    assert_eq!(with, cluster(&["--capacity-blocks", "1000"]));
+    // Without sessions nobody waits for answers.
+    assert_eq!(with, cluster(&["--closed-loop"]));
+    let told = tidepool(&["sim", text(&trace), "--engines", "4", "--routing", "sticky", "--closed-loop"]);
+    let nothing = "no request has a session, so --closed-loop and --routing sticky change nothing";
+    assert!(stderr(&told).contains(nothing), "{}", stderr(&told));
+    let first = |report: &serde_json::Value| report["first_token_ms"]["p50"].as_f64().unwrap();
+    assert!(first(&with) < first(&without), "{with} {without}");
+    let slow = cluster(&["--nic-rate", "100MiB"]);
+    let saturated: Vec<_> = slow["saturated"].as_array().unwrap().iter().map(|load| &load["resource"]).collect();
+    assert!(saturated.contains(&&"nic_in".into()), "{slow}");
+    assert!(slow["saturated"][0]["most"].as_f64().unwrap() > 0.8, "{slow}");
+    let shown = stdout(&tidepool(&["sim", text(&trace), "--engines", "4", "--routing", "random"]));
+    assert!(shown.starts_with("hit rate      90.00 %"), "{shown}");
+    let future = tidepool(&["sim", text(&trace), "--engines", "4", "--policy", "optimal"]);
+    assert_eq!(code(&future), 2);
+    for flags in [["--routing", "random"], ["--nic-rate", "1GiB"]] {
+        let alone = tidepool(&[&["sim", text(&trace)], &flags[..]].concat());
+        assert_eq!(code(&alone), 2);
+        assert!(stderr(&alone).contains("--engines"), "{}", stderr(&alone));
+    }
+}
+
+#[test]
+fn agents_are_generated_as_the_run_goes_and_need_no_file() {
+    let sim = |flags: &[&str]| {
+        let output = tidepool(&[&["sim", "--preset", "codex", "--live", "4", "--json"], flags].concat());
+        assert_eq!(code(&output), 0, "{}", stderr(&output));
+        json(&output)
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("t");
+    let made = ["trace", "generate", "codex", "--live", "4", "--requests", "300", "-o", text(&file)];
+    assert_eq!(code(&tidepool(&made)), 0);
+    let read = json(&tidepool(&["sim", text(&file), "--json"]));
+    assert_eq!((&read, read["trace"]["requests"].as_u64()), (&sim(&["--requests", "300"]), Some(300)));
+    // Sessions that react to their answers say the same, at other times.
+    let cluster = |flags: &[&str]| sim(&[&["--engines", "2", "--sessions", "5"], flags].concat());
+    let (open, closed) = (cluster(&[]), cluster(&["--closed-loop"]));
+    assert_eq!(open["trace"]["requests"], closed["trace"]["requests"]);
+    assert_ne!(open["seconds"], closed["seconds"]);
+    assert_eq!(cluster(&["--closed-loop", "--requests", "50"])["trace"]["requests"], 50);
+    for bad in [&["sim"][..], &["sim", text(&file), "--preset", "codex"], &["sim", text(&file), "--live", "4"]] {
+        assert_eq!(code(&tidepool(bad)), 2, "{bad:?}");
+    }
 }

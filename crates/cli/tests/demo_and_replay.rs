@@ -2,19 +2,14 @@
 
 mod common;
 
-use common::{Daemon, code, entries, eventually, json, memory_dir, stderr, stdout, tidepool};
-use std::path::Path;
-
-fn path(path: &Path) -> &str {
-    path.to_str().expect("a path of a test")
-}
+use common::{Daemon, code, entries, eventually, json, memory_dir, stderr, stdout, text, tidepool};
 
 #[test]
 fn the_demo_compares_three_ways_writes_a_page_and_cleans_up() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let page = dir.path().join("demo.html");
     let args = ["demo", "--sessions", "2", "--pace", "1000", "--capacity", "64MiB"];
-    let output = tidepool(&[&args[..], &["--dir", path(dir.path()), "--html", path(&page)]].concat());
+    let output = tidepool(&[&args[..], &["--dir", text(dir.path()), "--html", text(&page)]].concat());
     assert_eq!(code(&output), 0, "{}", stderr(&output));
     let said = stdout(&output);
     for arm in ["no cache at all", "engines' own caches", "with the pool"] {
@@ -30,13 +25,13 @@ fn a_demo_removes_the_directories_that_it_made_and_no_others() {
     let dir = memory_dir();
     let inner = dir.path().join("made/for/it");
     let args = ["demo", "--sessions", "1", "--pace", "10000", "--capacity", "16MiB", "--dir"];
-    let output = tidepool(&[&args[..], &[path(&inner)]].concat());
+    let output = tidepool(&[&args[..], &[text(&inner)]].concat());
     assert_eq!(code(&output), 0, "{}", stderr(&output));
     assert_eq!(entries(dir.path()), Vec::<String>::new());
     std::fs::create_dir(dir.path().join("made")).unwrap();
-    let nowhere = tidepool(&[&args[..], &[path(&inner)], &["--html", "/no/such/page.html"]].concat());
+    let nowhere = tidepool(&[&args[..], &[text(&inner)], &["--html", "/no/such/page.html"]].concat());
     assert_eq!(code(&nowhere), 1, "{}", stderr(&nowhere));
-    let output = tidepool(&[&args[..], &[path(&inner)]].concat());
+    let output = tidepool(&[&args[..], &[text(&inner)]].concat());
     assert_eq!(code(&output), 0, "{}", stderr(&output));
     assert_eq!((entries(dir.path()), entries(&dir.path().join("made"))), (vec!["made".to_owned()], vec![]));
 }
@@ -47,7 +42,7 @@ fn a_demo_that_is_hung_up_on_cleans_up_and_the_next_removes_what_a_killed_one_le
     let dir = memory_dir();
     let start = || {
         let mut demo = std::process::Command::new(env!("CARGO_BIN_EXE_tidepool"));
-        demo.args(["demo", "--sessions", "50", "--capacity", "16MiB", "--dir", path(dir.path())]);
+        demo.args(["demo", "--sessions", "50", "--capacity", "16MiB", "--dir", text(dir.path())]);
         let demo = demo.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null()).spawn().unwrap();
         let slab = dir.path().join(format!("tidepool-demo-{}/demo.slab", demo.id()));
         eventually("its pool is there", || slab.exists());
@@ -68,13 +63,13 @@ fn a_demo_that_is_hung_up_on_cleans_up_and_the_next_removes_what_a_killed_one_le
 fn a_generated_trace_is_replayed_without_a_pool_and_an_unreachable_pool_is_said_to_be_one() {
     let dir = tempfile::tempdir().unwrap();
     let trace = dir.path().join("t.jsonl");
-    let generated = tidepool(&["trace", "generate", "codex", "--sessions", "1", "--live", "1", "-o", path(&trace)]);
+    let generated = tidepool(&["trace", "generate", "codex", "--sessions", "1", "--live", "1", "-o", text(&trace)]);
     assert_eq!(code(&generated), 0, "{}", stderr(&generated));
-    let args = ["replay", path(&trace), "--closed-loop", "--engines", "1", "--pace", "5000", "--json"];
+    let args = ["replay", text(&trace), "--closed-loop", "--engines", "1", "--pace", "5000", "--json"];
     let found = json(&tidepool(&[&args[..], &["--no-pool"]].concat()));
     assert_eq!(found["replay"]["partial"], false);
     assert!(found["hit_rate"].as_f64().unwrap() > 0.5, "{found}");
-    let nobody = tidepool(&[&args[..], &["--catalogs", "127.0.0.1:1", "--dir", path(dir.path())]].concat());
+    let nobody = tidepool(&[&args[..], &["--catalogs", "127.0.0.1:1", "--dir", text(dir.path())]].concat());
     assert_eq!(code(&nobody), 1);
     assert!(stderr(&nobody).contains("127.0.0.1:1"), "{}", stderr(&nobody));
 }
@@ -131,7 +126,7 @@ fn a_pace_that_the_machine_cannot_keep_up_with_is_told_in_the_report() {
     let dir = memory_dir();
     let page = dir.path().join("page.html");
     let said = "this machine did not keep up with a pace of 1000000";
-    let args = ["replay", "--preset", "codex", "--requests", "20", "--no-pool", "--pace", "1e6", "--html", path(&page)];
+    let args = ["replay", "--preset", "codex", "--requests", "20", "--no-pool", "--pace", "1e6", "--html", text(&page)];
     let output = tidepool(&[&args[..], &["--json"]].concat());
     assert_eq!(code(&output), 0, "{}", stderr(&output));
     assert!(stderr(&output).contains(said), "{}", stderr(&output));
@@ -140,8 +135,8 @@ fn a_pace_that_the_machine_cannot_keep_up_with_is_told_in_the_report() {
     assert!(replay["remarks"][0].as_str().unwrap().contains(said), "{replay}");
     assert!(std::fs::read_to_string(&page).unwrap().contains(said));
     assert!(stdout(&tidepool(&args)).contains(&format!("NOTE          {said}")));
-    let args = ["demo", "--sessions", "1", "--pace", "1e6", "--capacity", "16MiB", "--dir", path(dir.path()), "--html"];
-    let demo = tidepool(&[&args[..], &[path(&page)]].concat());
+    let args = ["demo", "--sessions", "1", "--pace", "1e6", "--capacity", "16MiB", "--dir", text(dir.path()), "--html"];
+    let demo = tidepool(&[&args[..], &[text(&page)]].concat());
     assert_eq!(code(&demo), 0, "{}", stderr(&demo));
     assert!(stdout(&demo).starts_with("1 session of coding agents"), "{}", stdout(&demo));
     assert!(stderr(&demo).contains(&format!("no cache at all: {said}")), "{}", stderr(&demo));
@@ -153,7 +148,7 @@ fn a_pace_that_the_machine_cannot_keep_up_with_is_told_in_the_report() {
 fn values_that_a_demo_or_a_replay_cannot_have_are_the_command_lines_fault_and_said_before_anything_else() {
     let dir = memory_dir();
     let nowhere = dir.path().join("made/for/it");
-    let demo = ["demo", "--dir", path(&nowhere)];
+    let demo = ["demo", "--dir", text(&nowhere)];
     let replay = ["replay", "/no/such/trace", "--catalogs", "127.0.0.1:1"];
     let sizes = [["--capacity", "0B"], ["--capacity", "17TiB"], ["--capacity", "much"]];
     let wrong = [[["--pace", "1e9"], ["--pace", "0"], ["--pace", "NaN"]], sizes].concat();

@@ -2,25 +2,8 @@
 
 mod common;
 
-use common::{code, json, stderr, stdout, tidepool, with_input};
-use std::path::{Path, PathBuf};
-use tempfile::TempDir;
-
-/// Ten prompts of 20 blocks in turn, ten times: 200 blocks hold all of them.
-fn rounds(dir: &TempDir) -> PathBuf {
-    let prompt = |n: usize| (0..20).map(|block| (n % 10 * 100 + block).to_string()).collect::<Vec<_>>().join(", ");
-    let line = |n: usize| {
-        let (at, ids) = (n * 1000, prompt(n));
-        format!("{{\"timestamp\": {at}, \"input_length\": 10240, \"output_length\": 5, \"hash_ids\": [{ids}]}}\n")
-    };
-    let path = dir.path().join("rounds.jsonl");
-    std::fs::write(&path, (0..100).map(line).collect::<String>()).unwrap();
-    path
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().unwrap()
-}
+use common::{code, json, rounds, stderr, stdout, text, tidepool, with_input};
+use std::path::Path;
 
 #[test]
 fn sim_prints_the_hit_rate_as_a_fraction() {
@@ -437,64 +420,6 @@ fn stat_says_how_far_its_percentiles_may_be_off() {
     let found = json(&tidepool(&["trace", "stat", text(&trace), "--json"]));
     let (error, p50) = (found["percentile_error"].as_f64().unwrap(), found["input_tokens"]["p50"].as_f64().unwrap());
     assert!((p50 - 10_240.0).abs() <= error * 10_240.0 && error < 0.01, "{found}");
-}
-
-#[test]
-fn a_cluster_with_a_pool_hits_what_engines_alone_miss() {
-    let dir = tempfile::tempdir().unwrap();
-    let trace = rounds(&dir);
-    let cluster = |flags: &[&str]| {
-        let output = tidepool(&[&["sim", text(&trace), "--json", "--engines", "4", "--local", "1GiB"], flags].concat());
-        assert_eq!(code(&output), 0, "{}", stderr(&output));
-        json(&output)
-    };
-    let (with, without) = (cluster(&[]), cluster(&["--no-pool"]));
-    assert_eq!((with["hit_rate"].as_f64(), without["hit_rate"].as_f64()), (Some(0.9), Some(0.0)));
-    assert_eq!(with, cluster(&["--capacity-blocks", "1000"]));
-    // Without sessions nobody waits for answers.
-    assert_eq!(with, cluster(&["--closed-loop"]));
-    let told = tidepool(&["sim", text(&trace), "--engines", "4", "--routing", "sticky", "--closed-loop"]);
-    let nothing = "no request has a session, so --closed-loop and --routing sticky change nothing";
-    assert!(stderr(&told).contains(nothing), "{}", stderr(&told));
-    let first = |report: &serde_json::Value| report["first_token_ms"]["p50"].as_f64().unwrap();
-    assert!(first(&with) < first(&without), "{with} {without}");
-    let slow = cluster(&["--nic-rate", "100MiB"]);
-    let saturated: Vec<_> = slow["saturated"].as_array().unwrap().iter().map(|load| &load["resource"]).collect();
-    assert!(saturated.contains(&&"nic_in".into()), "{slow}");
-    assert!(slow["saturated"][0]["most"].as_f64().unwrap() > 0.8, "{slow}");
-    let shown = stdout(&tidepool(&["sim", text(&trace), "--engines", "4", "--routing", "random"]));
-    assert!(shown.starts_with("hit rate      90.00 %"), "{shown}");
-    let future = tidepool(&["sim", text(&trace), "--engines", "4", "--policy", "optimal"]);
-    assert_eq!(code(&future), 2);
-    for flags in [["--routing", "random"], ["--nic-rate", "1GiB"]] {
-        let alone = tidepool(&[&["sim", text(&trace)], &flags[..]].concat());
-        assert_eq!(code(&alone), 2);
-        assert!(stderr(&alone).contains("--engines"), "{}", stderr(&alone));
-    }
-}
-
-#[test]
-fn agents_are_generated_as_the_run_goes_and_need_no_file() {
-    let sim = |flags: &[&str]| {
-        let output = tidepool(&[&["sim", "--preset", "codex", "--live", "4", "--json"], flags].concat());
-        assert_eq!(code(&output), 0, "{}", stderr(&output));
-        json(&output)
-    };
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("t");
-    let made = ["trace", "generate", "codex", "--live", "4", "--requests", "300", "-o", text(&file)];
-    assert_eq!(code(&tidepool(&made)), 0);
-    let read = json(&tidepool(&["sim", text(&file), "--json"]));
-    assert_eq!((&read, read["trace"]["requests"].as_u64()), (&sim(&["--requests", "300"]), Some(300)));
-    // Sessions that react to their answers say the same, at other times.
-    let cluster = |flags: &[&str]| sim(&[&["--engines", "2", "--sessions", "5"], flags].concat());
-    let (open, closed) = (cluster(&[]), cluster(&["--closed-loop"]));
-    assert_eq!(open["trace"]["requests"], closed["trace"]["requests"]);
-    assert_ne!(open["seconds"], closed["seconds"]);
-    assert_eq!(cluster(&["--closed-loop", "--requests", "50"])["trace"]["requests"], 50);
-    for bad in [&["sim"][..], &["sim", text(&file), "--preset", "codex"], &["sim", text(&file), "--live", "4"]] {
-        assert_eq!(code(&tidepool(bad)), 2, "{bad:?}");
-    }
 }
 
 #[test]

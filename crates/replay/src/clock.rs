@@ -42,7 +42,7 @@ impl Clock {
     /// Takes `seconds` of the trace's time, and says by how much more it took, which at a high pace is much: threads wake up
     /// late. None if the run ended meanwhile.
     pub(crate) fn take(&self, seconds: f64, progress: &Progress) -> Option<Duration> {
-        let end = self.now().saturating_add(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX));
+        let end = later(self.now(), seconds);
         let until = self.instant(end);
         while progress.ending().is_none() {
             match until.map_or(STEP, |until| until.saturating_duration_since(Instant::now())) {
@@ -52,4 +52,9 @@ impl Clock {
         }
         None
     }
+}
+
+/// A time of the trace, `seconds` after another.
+pub(crate) fn later(at: Duration, seconds: f64) -> Duration {
+    at.saturating_add(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
 }

@@ -1,6 +1,6 @@
 //! One emulated engine.
 
-use crate::clock::Clock;
+use crate::clock::{Clock, later};
 use crate::contact::Contact;
 use crate::content::Content;
 use crate::progress::Progress;
@@ -61,9 +61,10 @@ impl<'a> Engine<'a> {
         self.turns.come()
     }
 
-    /// Serves a request that came as `place` and arrived at `arrived`, of which this engine may have `made` some blocks before, in a place of the batch
-    /// that is free from `free` on. It is looked up when the engine gets to it, as in the simulator: what the pool holds is loaded while
-    /// others are looked up and computed, and what it holds nothing of is computed at once. None if the run ended before the answer did.
+    /// Serves a request that came as `place` and arrived at `arrived`, of which this engine may have `made` some blocks before, in a
+    /// place of the batch that is free from `free` on. It is looked up when the engine gets to it, as in the simulator: what the pool
+    /// holds is loaded while others are looked up and computed, and what it holds nothing of is computed at once. None if the run ended
+    /// before the answer did.
     ///
     /// Times are added up and not read from a clock: what is computed takes what it should, and what the pool does takes what it really
     /// took, however fast the trace's time passes meanwhile and however late this machine wakes its threads up.
@@ -219,8 +220,4 @@ impl<'a> Engine<'a> {
             self.progress.pool_is_gone();
         }
     }
-}
-
-fn later(at: Duration, seconds: f64) -> Duration {
-    at.saturating_add(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
 }

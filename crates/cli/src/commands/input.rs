@@ -188,8 +188,8 @@ impl Input {
 
     /// What was met. There is nothing to say about a trace without requests.
     pub(super) fn finish(self) -> Result<Read, Box<dyn Error>> {
-        let (is_empty, name) = (self.taken == 0, self.name.clone());
-        let read = self.read();
+        let (is_empty, name, stopped) = (self.taken == 0, self.name.clone(), self.stopped());
+        let read = self.read(stopped);
         if is_empty && read.is_whole() { Err(format!("{name}: no requests in this trace").into()) } else { Ok(read) }
     }
 
@@ -217,8 +217,14 @@ impl Input {
     /// What was met, where something that says so itself ended it all after so many answers.
     pub(super) fn cut_at(mut self, requests: u64) -> Read {
         self.taken = requests;
-        self.stop = Arc::default();
-        self.read()
+        let stopped = self.stopped().filter(|stopped| *stopped == Stopped::Memory);
+        self.read(stopped)
+    }
+
+    /// What ended it early that has nothing to do with it.
+    fn stopped(&self) -> Option<Stopped> {
+        let memory = self.is_cut || self.headroom.is_low();
+        if memory { Some(Stopped::Memory) } else { self.is_stopped().then_some(Stopped::Signal) }
     }
 
     /// The agents that can react to answers: those that are generated.
@@ -231,13 +237,11 @@ impl Input {
     }
 
     /// What was met, be it nothing.
-    fn read(self) -> Read {
+    fn read(self, stopped: Option<Stopped>) -> Read {
         let report = match &self.stream {
             Stream::Trace(trace) => Report { requests: self.taken, ..trace.report().clone() },
             Stream::Made(_) => Report { requests: self.taken, ..Report::default() },
         };
-        let memory = self.is_cut || self.headroom.is_low();
-        let stopped = if memory { Some(Stopped::Memory) } else { self.is_stopped().then_some(Stopped::Signal) };
         let mut read = Read::new(&self.name, self.block_tokens, report, self.error).until_stopped(stopped);
         if let Some(what) = self.needs_sessions.filter(|_| self.taken > 0 && !self.has_sessions) {
             read.remark(format!("{}: no request has a session, so {what} nothing", self.name));

@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
     net::TcpStream,
-    path::Path,
+    path::{Path, PathBuf},
     process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio},
     time::{Duration, Instant},
 };
@@ -203,4 +203,21 @@ pub(crate) fn eventually(what: &str, done: impl Fn() -> bool) {
         assert!(Instant::now() < until, "{what} did not come about");
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// Ten prompts of 20 blocks in turn, ten times: 200 blocks hold all of them.
+pub(crate) fn rounds(dir: &TempDir) -> PathBuf {
+    let prompt = |n: usize| (0..20).map(|block| (n % 10 * 100 + block).to_string()).collect::<Vec<_>>().join(", ");
+    let line = |n: usize| {
+        let (at, ids) = (n * 1000, prompt(n));
+        format!("{{\"timestamp\": {at}, \"input_length\": 10240, \"output_length\": 5, \"hash_ids\": [{ids}]}}\n")
+    };
+    let path = dir.path().join("rounds.jsonl");
+    std::fs::write(&path, (0..100).map(line).collect::<String>()).unwrap();
+    path
+}
+
+/// A path as an argument.
+pub(crate) fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
 }

@@ -17,8 +17,9 @@ pub struct Router {
     routing: Routing,
     engines: u64,
     random: u64,
+    /// Requests so far, where they go by turns or by prefix.
     turn: u64,
-    /// Requests that each engine got by prefix.
+    /// Of those by prefix, what each engine got.
     sent: Vec<u64>,
     /// Which engine each block was last sent to, in two generations.
     young: ByHash<u32>,
@@ -64,10 +65,11 @@ impl Router {
 
     fn by_prefix(&mut self, request: &Request) -> u32 {
         let known = |hash: &u64| self.young.get(hash).or_else(|| self.old.get(hash)).copied();
-        let most = LEAST + (MOST_LOAD * self.sent.iter().sum::<u64>() as f64 / self.engines as f64) as u64;
+        let most = LEAST + (MOST_LOAD * self.turn as f64 / self.engines as f64) as u64;
         let has_room = |engine: &u32| self.sent[*engine as usize] < most;
         let deepest = request.blocks.iter().rev().find_map(|block| known(&block.0).filter(has_room));
         let engine = deepest.unwrap_or_else(|| self.idlest());
+        self.turn += 1;
         self.sent[engine as usize] += 1;
         if self.young.len() >= MOST_REMEMBERED {
             self.old = std::mem::take(&mut self.young);
