@@ -172,20 +172,17 @@ impl Pool {
         check_space(config, needed)?;
         let map_file = create(&map_path, MAP_MARK).map_err(|error| explain(error, config, needed, 0))?;
         let slab_file = create(&slab_path, SLAB_MARK).map_err(|error| explain(error, config, needed, 0))?;
-        for (file, path, len) in [(&map_file, &map_path, lengths[0]), (&slab_file, &slab_path, lengths[1])] {
+        let made = |file: &SharedFile, path, len| -> Result<Memory, OpenError> {
+            rustix::fs::ftruncate(&file.writable, len).map_err(|error| at(path)(error.into()))?;
+            let memory = Memory::map(&file.writable, true).map_err(at(path))?;
+            memory.touch(go_on);
+            // Whatever could not be touched fails here, with its reason.
             let allocated = memory::allocate(&file.writable, len, go_on).map_err(at(path));
             allocated.map_err(|error| explain(error, config, needed, map_file.allocated() + slab_file.allocated()))?;
-            if !go_on() {
-                return Err(OpenError::Stopped);
-            }
-        }
-        let map = Memory::map(&map_file.writable, true).map_err(at(&map_path))?;
-        let slab = Memory::map(&slab_file.writable, true).map_err(at(&slab_path))?;
-        map.populate(true, go_on);
-        slab.populate(true, go_on);
-        if !go_on() {
-            return Err(OpenError::Stopped);
-        }
+            if go_on() { Ok(memory) } else { Err(OpenError::Stopped) }
+        };
+        let map = made(&map_file, &map_path, lengths[0])?;
+        let slab = made(&slab_file, &slab_path, lengths[1])?;
         shape.describe(map.words(), slab.words());
         let files = Files {
             map_readable: map_file.readable,
