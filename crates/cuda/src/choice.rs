@@ -1,11 +1,12 @@
 //! How pieces of a length are copied: by the copy engines or by the kernel, as a measurement says.
 //!
 //! The engines need a while for each piece, and reach the speed of the bus with large ones only; how large depends on the GPU,
-//! its driver and the direction. The kernel is a little slower than the bus whatever the length, once the GPU is awake.
+//! its driver and the direction. The kernel is a little slower than the bus whatever the length.
 #![expect(unsafe_code, reason = "what is copied are addresses")]
 
 use crate::driver::{Driver, LAUNCH};
 use crate::gpu::Gpu;
+use crate::range::Range;
 use std::time::{Duration, Instant};
 use tidepool_transfer::door::{Door as _, DoorError, Span, Way};
 
@@ -18,17 +19,21 @@ pub enum Method {
     Kernel,
 }
 
-/// Lengths that are measured: 4 KiB, and each twice the one before, to 1 MiB. Longer pieces are the engines'.
-const SHORTEST: usize = 4 << 10;
-const LENGTHS: usize = 9;
-/// Memory of the measurement, at both ends.
-const SAMPLE: usize = 128 << 20;
-/// How often a measurement copies all of it: ten milliseconds of the bus, beside which the start of a copy is nothing.
-const ROUNDS: usize = 4;
+/// Lengths that are measured: 8 KiB, and each twice the one before, to 256 KiB. Longer pieces are the engines'.
+const SHORTEST: usize = 8 << 10;
+const LENGTHS: usize = 6;
+/// Bytes that a measurement copies: ten milliseconds of the bus, beside which the start of a copy is little.
+const SAMPLE: usize = 512 << 20;
+/// Addresses of the host that they are scattered over. An H200's engines take a tenth longer to write 64 KiB pieces all over
+/// this much than all over a quarter of it.
+const RANGE: usize = 2 << 30;
+/// Memory behind these addresses.
+const PAGES: usize = 128 << 20;
+/// Shorter pieces the processor hands over hardly faster than the engines copy them, and how fast it does so changes by a factor
+/// of two from one minute to the next. The kernel is steady: where it is nearly as fast at start, it will be faster. Longer ones
+/// are the engines' unless the kernel is clearly faster: it takes multiprocessors from those who compute.
+const UNSTEADY: usize = 64 << 10;
 const REPEATS: usize = 3;
-/// For how long copies are made before the first is measured. A GPU that has idled is slow to answer: an H200's kernel took
-/// nearly twice the time at first.
-const AWAKENING: Duration = Duration::from_millis(100);
 
 /// Which method is faster, for each way and length.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -96,22 +101,19 @@ impl Choice {
     }
 
     fn measure(gpu: &Gpu) -> Result<Self, DoorError> {
-        let mut host = vec![0u8; SAMPLE];
-        // SAFETY: the vector is dropped after the pin.
-        let _pin = unsafe { gpu.pin(host.as_mut_ptr(), SAMPLE, true)? };
+        let taken = Range::new(RANGE, PAGES);
+        let host = taken.map_err(|error| DoorError { call: "mmap", reason: error.to_string() })?;
+        // SAFETY: the range is dropped after the pin.
+        let _pin = unsafe { gpu.pin(host.start(), host.len(), true)? };
         let device = Borrowed { address: gpu.driver().allocate(SAMPLE)?, driver: &**gpu.driver() };
-        let (began, spans) = (Instant::now(), scattered(host.as_mut_ptr(), device.address, SHORTEST));
-        while began.elapsed() < AWAKENING {
-            time(gpu, Method::Kernel, Way::In, &spans)?;
-        }
         let mut choice = Self { kernel: [[false; LENGTHS]; 2], times: Vec::new() };
         for way in [Way::In, Way::Out] {
             for (step, is_kernel) in choice.kernel[way as usize].iter_mut().enumerate() {
                 let len = SHORTEST << step;
-                let spans = scattered(host.as_mut_ptr(), device.address, len);
+                let spans = scattered(host.start(), device.address, len);
                 let time = |method| time(gpu, method, way, &spans);
                 let (kernel, engine) = (time(Method::Kernel)?, time(Method::Engine)?);
-                *is_kernel = kernel < engine;
+                *is_kernel = is_kernels(len, kernel, engine);
                 choice.times.push(Times { way, len, kernel, engine });
             }
         }
@@ -119,17 +121,21 @@ impl Choice {
     }
 }
 
-/// All pieces of `len` bytes, far apart at both ends, in every round.
+/// Whether the kernel has the pieces of `len` bytes that both copied in these times.
+fn is_kernels(len: usize, kernel: Duration, engine: Duration) -> bool {
+    if len < UNSTEADY { kernel < engine + engine / 10 } else { kernel + kernel / 20 < engine }
+}
+
+/// Pieces of `len` bytes, far apart at both ends.
 fn scattered(host: *mut u8, device: u64, len: usize) -> Vec<Span> {
-    let count = SAMPLE / len;
     // An odd step visits every place of a power of two, once; these leave neighbours far from each other.
-    let place = |index: usize, step: usize| index.wrapping_mul(step) % count * len;
+    let place = |index: usize, step: usize, room: usize| index.wrapping_mul(step) % (room / len) * len;
     let span = |index| Span {
-        host: host.wrapping_add(place(index, 0x9E37_79B1)),
-        device: device + place(index, 0x85EB_CA6B) as u64,
+        host: host.wrapping_add(place(index, 0x9E37_79B1, RANGE)),
+        device: device + place(index, 0x85EB_CA6B, SAMPLE) as u64,
         len,
     };
-    (0..count * ROUNDS).map(span).collect()
+    (0..SAMPLE / len).map(span).collect()
 }
 
 /// How long it takes: the median of a few.
@@ -173,13 +179,26 @@ mod tests {
     }
 
     #[test]
-    fn a_measurement_touches_every_byte_in_every_round() {
+    fn a_measurement_reaches_all_over_the_host_and_every_byte_of_the_device_once() {
         for step in 0..LENGTHS {
             let len = SHORTEST << step;
-            let mut starts: Vec<usize> =
-                scattered(std::ptr::null_mut(), 0, len).iter().map(|span| span.host as usize).collect();
-            starts.sort_unstable();
-            assert!(starts.iter().enumerate().all(|(index, start)| *start == index / ROUNDS * len));
+            let spans = scattered(std::ptr::null_mut(), 0, len);
+            let mut places: Vec<u64> = spans.iter().map(|span| span.device).collect();
+            places.sort_unstable();
+            assert!(places.iter().enumerate().all(|(index, place)| *place == (index * len) as u64));
+            for part in 0..16 {
+                let within = |span: &&Span| span.host as usize / (RANGE / 16) == part;
+                assert!(spans.iter().filter(within).count() >= SAMPLE / len / 32, "{len}, {part}");
+            }
         }
+    }
+
+    #[test]
+    fn where_both_are_as_fast_the_kernel_has_short_pieces_and_the_engines_long_ones() {
+        let ms = Duration::from_millis;
+        assert!(is_kernels(32 << 10, ms(104), ms(100)));
+        assert!(!is_kernels(32 << 10, ms(120), ms(100)));
+        assert!(!is_kernels(64 << 10, ms(97), ms(100)));
+        assert!(is_kernels(64 << 10, ms(90), ms(100)));
     }
 }

@@ -39,6 +39,7 @@ pub mod fake;
 mod gpu;
 mod lane;
 mod nvidia;
+mod range;
 mod symbols;
 
 pub use choice::{Choice, Method, Times};

@@ -86,7 +86,7 @@ impl DeviceMover {
 
     /// Blocks one after the other in a half, and their pieces on the device.
     fn spans(&self, half: &mut Half, blocks: &[&Placed<'_>]) -> Vec<Span> {
-        let mut at = half.bytes.as_mut_ptr();
+        let mut at = half.bytes_mut().as_mut_ptr();
         let pieces = blocks.iter().filter_map(|placed| self.pieces(placed)).flatten();
         pieces
             .map(|DevicePiece { address, len }| {
@@ -124,10 +124,10 @@ impl DeviceMover {
         let mut staging = self.staging(Way::In)?;
         let mut there = Vec::with_capacity(blocks.len());
         let mut flight: Option<Box<dyn Flight>> = None;
-        let runs = self.runs(blocks, staging.halves[0].bytes.len());
+        let runs = self.runs(blocks, staging.halves[0].len());
         for (turn, run) in runs.into_iter().enumerate() {
             let half = &mut staging.halves[turn % 2];
-            let got = self.fetch(client, run, &mut half.bytes);
+            let got = self.fetch(client, run, half.bytes_mut());
             // From the first block on that is missing, the engine computes.
             let count = got.iter().take_while(|got| **got).count();
             let spans = self.spans(half, &run[..count]);
@@ -168,7 +168,7 @@ impl DeviceMover {
     ) -> Result<Vec<Result<Stored, PutError>>, DoorError> {
         let mut staging = self.staging(Way::Out)?;
         let mut answers = Vec::with_capacity(blocks.len());
-        let runs = self.runs(blocks, staging.halves[0].bytes.len());
+        let runs = self.runs(blocks, staging.halves[0].len());
         // What goes to a half has left it before the half is filled again: the put of the run before last is over.
         let mut flight: Option<Box<dyn Flight>> = None;
         for turn in 0..=runs.len() {
@@ -179,7 +179,7 @@ impl DeviceMover {
                 flight = Some(unsafe { self.door.begin(Way::Out, &spans)? });
             }
             if let Some(landed) = turn.checked_sub(1) {
-                answers.extend(self.put(client, runs[landed], &staging.halves[landed % 2].bytes, options));
+                answers.extend(self.put(client, runs[landed], staging.halves[landed % 2].bytes(), options));
             }
         }
         Ok(answers)

@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 use std::sync::Mutex;
 use std::time::Instant;
 use tidepool_client::door::{DevicePiece, Door as _, DoorError, Pinned, Span, Way};
+use tidepool_cuda::Method;
 
 /// A GPU as the pool uses it: pins memory of this process and moves scattered pieces between it and the GPU's own.
 ///
@@ -35,7 +36,15 @@ impl GpuCopies {
     }
 
     /// Copies pieces, each a (host address, GPU address, length), to the GPU or from it, and says how many seconds that took.
-    fn copy(&self, py: Python<'_>, pieces: Vec<(usize, u64, usize)>, to_gpu: bool) -> PyResult<f64> {
+    /// By the kernel or by the engines, or by whichever was faster at start.
+    #[pyo3(signature = (pieces, to_gpu, by_kernel=None))]
+    fn copy(
+        &self,
+        py: Python<'_>,
+        pieces: Vec<(usize, u64, usize)>,
+        to_gpu: bool,
+        by_kernel: Option<bool>,
+    ) -> PyResult<f64> {
         let spans: Vec<Span> =
             pieces.into_iter().map(|(host, device, len)| Span { host: host as *mut u8, device, len }).collect();
         let has = |span: &Span| self.gpu.has(DevicePiece { address: span.device, len: span.len });
@@ -43,10 +52,15 @@ impl GpuCopies {
             return Err(invalid(format!("{:#x} is no memory of this GPU", span.device)));
         }
         let way = if to_gpu { Way::In } else { Way::Out };
+        let method = |way, len| match by_kernel {
+            Some(true) => Method::Kernel,
+            Some(false) => Method::Engine,
+            None => self.gpu.choice().method(way, len),
+        };
         py.detach(|| {
             let began = Instant::now();
             // SAFETY: the caller's promise, as documented.
-            unsafe { self.gpu.begin(way, &spans) }.and_then(|flight| flight.land())?;
+            unsafe { self.gpu.begin_by(method, way, &spans) }.and_then(|flight| flight.land())?;
             Ok(began.elapsed().as_secs_f64())
         })
         .map_err(failed)
@@ -61,7 +75,7 @@ impl GpuCopies {
 
     /// Whether pieces of this length are copied by the kernel, to the GPU and from it; the copy engines have the others.
     fn takes_kernel(&self, length: usize) -> (bool, bool) {
-        let is_kernel = |way| self.gpu.choice().method(way, length) == tidepool_cuda::Method::Kernel;
+        let is_kernel = |way| self.gpu.choice().method(way, length) == Method::Kernel;
         (is_kernel(Way::In), is_kernel(Way::Out))
     }
 }
