@@ -74,22 +74,21 @@ def run_agents(engines: list[Engine], work: list[list[dict[str, Any]]], pause_sc
     turns = count()
     failures: list[BaseException] = []
 
-    def agent(session: list[dict[str, Any]]) -> None:
+    def agent(number: int, session: list[dict[str, Any]]) -> None:
         try:
             for turn in session:
                 time.sleep(turn["pause"] * pause_scale)
-                engine = engines[next(turns) % len(engines)]
-                name = f"{id(session)}-{turn['length']}-{time.monotonic_ns()}"
-                asked = engine.order("generate", name=name, prompt=turn["prompt"], tokens=turn["tokens"])
-                done.append({**asked.result(400), "length": turn["length"]})
-                seconds = time.perf_counter() - began
-                so_far = median(request["first"] for request in done)
-                print(f"{len(done)} requests in {seconds:.1f} s, {so_far:.3f} s to the first token", file=sys.stderr)
+                at, asked_at = next(turns) % len(engines), time.perf_counter() - began
+                name = f"{number}-{turn['length']}-{time.monotonic_ns()}"
+                asked = engines[at].order("generate", name=name, prompt=turn["prompt"], tokens=turn["tokens"])
+                answer = {key: value for key, value in asked.result(400).items() if key != "tokens"}
+                done.append({"agent": number, "engine": at, "asked": asked_at, "length": turn["length"], **answer})
+                print(f"{len(done)}: {done[-1]}", file=sys.stderr, flush=True)
         except BaseException as error:
             failures.append(error)
 
     began = time.perf_counter()
-    threads = [threading.Thread(target=agent, args=(session,)) for session in work]
+    threads = [threading.Thread(target=agent, args=numbered) for numbered in enumerate(work)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -106,4 +105,5 @@ def run_agents(engines: list[Engine], work: list[list[dict[str, Any]]], pause_sc
         "end to end, median": median(request["all"] for request in done),
         "hit rate": sum(request["cached"] for request in done) / sum(request["length"] for request in done),
         "seconds": seconds,
+        "all": done,
     }

@@ -18,8 +18,9 @@ KIB = [8, 16, 32, 64, 128, 256, 512, 2048]
 
 def rates(repeats: int) -> dict[str, Any]:
     """Rates by piece length, as parts of the rate of a copy of all in one piece; every byte is verified."""
-    gpu = GpuCopies(0)
+    # As in an engine, which has the GPU before the pool does.
     device = torch.empty(SPACE, dtype=torch.uint8, device="cuda:0")
+    gpu = GpuCopies(0)
     path = f"/dev/shm/tidepool-copies-{os.getpid()}"
     with open(path, "w+b") as file:
         os.unlink(path)
@@ -28,11 +29,6 @@ def rates(repeats: int) -> dict[str, Any]:
         host = torch.frombuffer(shared, dtype=torch.uint8)
         gpu.pin(ctypes.addressof(ctypes.c_char.from_buffer(shared)), SPACE)
         rows = measured(gpu, host, device, repeats)
-        for kib in KIB:
-            row = rows[f"{kib} KiB"]
-            for number, name in enumerate(("in", "out")):
-                row[f"{name} %"] = 100 * row[f"{name} GB/s"] / rows["one piece"][f"{name} GB/s"]
-                row[f"{name} by"] = "kernel" if gpu.takes_kernel(kib << 10)[number] else "engine"
         at_start = [
             f"{length >> 10} KiB {'in' if to_gpu else 'out'}: kernel {kernel * 1e3:.2f}, engines {engine * 1e3:.2f} ms"
             for to_gpu, length, kernel, engine in gpu.measured()
@@ -46,28 +42,35 @@ def rates(repeats: int) -> dict[str, Any]:
 
 
 def measured(gpu: Any, host: torch.Tensor, device: torch.Tensor, repeats: int) -> dict[str, dict[str, Any]]:
-    """Rates both ways, in one piece and by piece length.
+    """Rates both ways, in one piece and by piece length, and what the method would have done that was not chosen.
 
     What is copied is not there before, so that a copy that brings nothing is found out.
     """
     whole = host.numel() // PART
     host.copy_(device.random_())
-    rows = {}
-    for kib in [0, *KIB]:
-        length = (kib << 10) or whole
-        row = {}
-        for name, to_gpu in (("in", True), ("out", False)):
+    rows: dict[str, dict[str, Any]] = {"one piece": {}}
+    for name, to_gpu in (("in", True), ("out", False)):
+
+        def rate(length: int, by_kernel: bool | None, to_gpu: bool = to_gpu) -> float:
             device.zero_() if to_gpu else device.random_()
             device[-1].item()  # waits for it
             places = pieces(length, host, device)
-            times = []
-            for turn in range(repeats + 3):
-                seconds = gpu.copy(places, to_gpu)
-                if turn:
-                    times.append(seconds)
+            times = [gpu.copy(places, to_gpu, by_kernel) for _ in range(repeats + 3)]
             verify(places, host, device)
-            row[f"{name} GB/s"] = whole / median(times) / 1e9
-        rows[f"{kib} KiB" if kib else "one piece"] = row
+            return whole / median(times[1:]) / 1e9
+
+        at_most = rows["one piece"][f"{name} GB/s"] = rate(whole, None)
+        for kib in KIB:
+            is_kernels = gpu.takes_kernel(kib << 10)[not to_gpu]
+            here, other = rate(kib << 10, None), rate(kib << 10, not is_kernels)
+            rows.setdefault(f"{kib} KiB", {}).update(
+                {
+                    f"{name} GB/s": here,
+                    f"{name} %": 100 * here / at_most,
+                    f"{name} by": "kernel" if is_kernels else "engines",
+                    f"{name} % by the other": 100 * other / at_most,
+                }
+            )
     return rows
 
 

@@ -1,9 +1,8 @@
-"""One vLLM that does what it is told: ``engine.py KIND MODEL OPTIONS [held]``, the options of the engine as JSON.
+"""One vLLM that does what it is told: ``engine.py KIND MODEL OPTIONS``, the options of the engine as JSON.
 
 Reads one JSON object a line and answers each with a line ``ANSWER {...}`` that has its id. An engine that is ``shared``
 answers requests at the same time, as a server does; one that is ``lone`` takes one after the other, and its times are
-without a server's. One that is ``held`` takes nothing of the GPU before its first order. A prompt is a list of
-[seed, length], so that tokens need not be sent.
+without a server's. A prompt is a list of [seed, length], so that tokens need not be sent.
 """
 
 import asyncio
@@ -100,12 +99,10 @@ class Shared:
         self._llm.shutdown()
 
 
-async def serve(kind: str, model: str, options: str, held: str = "") -> None:
-    begun = json.loads(sys.stdin.readline()) if held else None
+async def serve(kind: str, model: str, options: str) -> None:
     kinds: dict[str, type[Lone] | type[Shared]] = {"lone": Lone, "shared": Shared}
     engine = kinds[kind](model, json.loads(options))
-    for order in ["ready", begun["id"]] if begun else ["ready"]:
-        print("ANSWER", json.dumps({"id": order, "answer": os.getpid()}), flush=True)
+    print("ANSWER", json.dumps({"id": "ready", "answer": os.getpid()}), flush=True)
     lines: asyncio.Queue[str] = asyncio.Queue()
     loop = asyncio.get_running_loop()
 

@@ -49,14 +49,13 @@ def write_model(folder: Path, config: dict[str, Any]) -> Path:
 
 
 class Engine:
-    """A vLLM in a process of its own, and another for its core; of a kind, and held or not, as engine.py says."""
+    """A vLLM in a process of its own, and another for its core; of a kind, as engine.py says."""
 
     def __init__(
         self,
         model: Path,
         connector: dict[str, Any] | None,
         kind: str = "shared",
-        held: bool = False,
         **options: Any,
     ) -> None:
         settings = {
@@ -79,13 +78,9 @@ class Engine:
             "VLLM_LOGGING_LEVEL": os.environ.get("VLLM_LOGGING_LEVEL", "INFO"),
         }
         line = [sys.executable, str(HERE / "engine.py"), kind, str(model), json.dumps(settings)]
-        self._told = Told([*line, "held"] if held else line, environment)
+        self._told = Told(line, environment)
         self.log, self.order = self._told.log, self._told.order
         self._names = count()
-
-    def begin(self) -> None:
-        """Lets one that is held take its part of the GPU."""
-        self.order("begin")
 
     def ready(self) -> "Engine":
         self._told.wait_until_ready(START)
