@@ -46,7 +46,7 @@ def measured(gpu: Any, host: torch.Tensor, device: torch.Tensor, repeats: int) -
 
     What is copied is not there before, so that a copy that brings nothing is found out.
     """
-    whole = host.numel() // PART
+    whole: int = host.numel() // PART
     host.copy_(device.random_())
     rows: dict[str, dict[str, Any]] = {"one piece": {}}
     for name, to_gpu in (("in", True), ("out", False)):
@@ -55,7 +55,7 @@ def measured(gpu: Any, host: torch.Tensor, device: torch.Tensor, repeats: int) -
             device.zero_() if to_gpu else device.random_()
             device[-1].item()  # waits for it
             places = pieces(length, host, device)
-            times = [gpu.copy(places, to_gpu, by_kernel) for _ in range(repeats + 3)]
+            times: list[float] = [gpu.copy(places, to_gpu, by_kernel) for _ in range(repeats + 3)]
             verify(places, host, device)
             return whole / median(times[1:]) / 1e9
 

@@ -210,7 +210,10 @@ class Bench(unittest.TestCase):
             def __init__(self, *ways: bool) -> None:
                 self._ways = ways
 
-            def copy(self, places: list[tuple[int, int, int]], to_gpu: bool) -> float:
+            def takes_kernel(self, length: int) -> tuple[bool, bool]:
+                return length < 64 << 10, True
+
+            def copy(self, places: list[tuple[int, int, int]], to_gpu: bool, by_kernel: bool | None) -> float:
                 for host, device, length in places if to_gpu in self._ways else ():
                     ctypes.memmove(*((device, host) if to_gpu else (host, device)), length)
                 return 1.0

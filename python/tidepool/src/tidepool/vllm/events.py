@@ -1,5 +1,6 @@
 """KV events: which blocks are in the pool, for whoever routes requests."""
 
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
@@ -12,7 +13,7 @@ from .groups import Group
 MEDIUM = "tidepool"
 
 
-def stored_events(request: Any, group: Group, places: list[int]) -> list[Any]:
+def stored_events(request: Any, group: Group, places: Sequence[int]) -> list[Any]:
     """One event for each run of neighbouring blocks, to be published once the pool has them."""
     runs = groupby(enumerate(places), key=lambda numbered: numbered[1] - numbered[0])
     return [_event(request, group, [place for _, place in run]) for _, run in runs]

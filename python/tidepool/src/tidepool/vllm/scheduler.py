@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -208,7 +208,7 @@ class SchedulerSide:
         if not self._pins.has_room(is_last=is_last):
             self._counted["saves_delayed"] += 1
             return None
-        wanted = [index for index in range(tracked.offered, done) if index not in tracked.loaded]
+        wanted = _without(range(tracked.offered, done), tracked.loaded)
         tracked.offered = done
         parts, events = [], []
         for group in self._groups:
@@ -221,16 +221,20 @@ class SchedulerSide:
         self._pins.hold(job, (block for part in parts for block in part.block_ids()), events)
         return Save(job, parts)
 
-    def _places(self, group: Group, table: list[int], hashed: Iterable[int]) -> list[int]:
+    def _places(self, group: Group, table: list[int], hashed: Sequence[int]) -> Sequence[int]:
         """Which blocks of the group end with one of these hashed blocks, less those that vLLM does not keep."""
-        if group.step == 1:
-            # The common case, of thousands of blocks.
-            size = len(table)
-            return [place for place in hashed if place < size and table[place] != _NULL_BLOCK]
+        if group.step == 1 and isinstance(hashed, range):
+            # The common case, of thousands of blocks that a request waits for: nothing is done for each of them.
+            run = range(hashed.start, min(hashed.stop, len(table)))
+            if _NULL_BLOCK not in table[run.start : run.stop]:
+                return run
         ends = (index // group.step for index in hashed if (index + 1) % group.step == 0)
         return [place for place in ends if place < len(table) and table[place] != _NULL_BLOCK]
 
-    def _part(self, request: Any, group: Group, table: list[int], places: list[int]) -> Part:
+    def _part(self, request: Any, group: Group, table: list[int], places: Sequence[int]) -> Part:
+        if group.step == 1 and isinstance(places, range):
+            run = slice(places.start, places.stop)
+            return Part.pack(group.id, request.block_hashes[run], table[run])
         hashes = [request.block_hashes[(place + 1) * group.step - 1] for place in places]
         return Part.pack(group.id, hashes, [table[place] for place in places])
 
@@ -327,3 +331,10 @@ class SchedulerSide:
     def _job(self) -> int:
         self._next_job += 1
         return self._next_job
+
+
+def _without(indexes: range, loaded: range) -> Sequence[int]:
+    """The indexes that are not among those loaded."""
+    before = range(indexes.start, min(indexes.stop, loaded.start))
+    after = range(max(indexes.start, loaded.stop), indexes.stop)
+    return [*before, *after] if before and after else before or after
