@@ -1,5 +1,7 @@
 //! The widest non-temporal copy that this processor has.
 
+#[cfg(all(test, target_arch = "x86_64"))]
+pub(super) use x86::{avx2, avx512};
 #[cfg(target_arch = "x86_64")]
 pub(super) use x86::{copy, fence, prefetch, step};
 
@@ -68,27 +70,35 @@ mod x86 {
         }
     }
 
-    /// # Safety
-    /// AVX-512F exists; `dst` is aligned to 64 bytes and `len` is a multiple of 256; otherwise as for [`copy`].
-    #[target_feature(enable = "avx512f")]
-    unsafe fn avx512(dst: *mut u8, src: *const u8, len: usize) {
-        let quarter = if len < SIDE_BY_SIDE { 0 } else { (len / 4) & !255 };
-        // SAFETY: every offset is at least 256 bytes before the end of both regions.
-        unsafe {
-            for at in (0..quarter).step_by(256) {
-                for start in [0, quarter, 2 * quarter, 3 * quarter] {
-                    prefetch(src.add(start + at));
-                    step(dst.add(start + at), src.add(start + at));
+    /// A loop over steps of 256 bytes, for processors with a feature.
+    macro_rules! bulk {
+        ($name:ident, $feature:literal, $step:ident) => {
+            /// # Safety
+            /// The feature exists; `dst` is aligned to 64 bytes and `len` is a multiple of 256; otherwise as for [`copy`].
+            #[target_feature(enable = $feature)]
+            pub(in super::super) unsafe fn $name(dst: *mut u8, src: *const u8, len: usize) {
+                let quarter = if len < SIDE_BY_SIDE { 0 } else { (len / 4) & !255 };
+                // SAFETY: every offset is at least 256 bytes before the end of both regions.
+                unsafe {
+                    for at in (0..quarter).step_by(256) {
+                        for start in [0, quarter, 2 * quarter, 3 * quarter] {
+                            prefetch(src.add(start + at));
+                            $step(dst.add(start + at), src.add(start + at));
+                        }
+                    }
+                    for at in (4 * quarter..len).step_by(256) {
+                        if at + AHEAD < len {
+                            prefetch(src.add(at));
+                        }
+                        $step(dst.add(at), src.add(at));
+                    }
                 }
             }
-            for at in (4 * quarter..len).step_by(256) {
-                if at + AHEAD < len {
-                    prefetch(src.add(at));
-                }
-                step(dst.add(at), src.add(at));
-            }
-        }
+        };
     }
+
+    bulk!(avx512, "avx512f", step);
+    bulk!(avx2, "avx2", step_by_halves);
 
     /// Prefetches the 256 bytes that come a while after `src`, wherever that is.
     #[inline]
@@ -117,24 +127,19 @@ mod x86 {
         }
     }
 
+    /// Copies 256 bytes, half a line at a time.
+    ///
     /// # Safety
-    /// AVX2 exists; `dst` is aligned to 32 bytes and `len` is a multiple of 128; otherwise as for [`copy`].
+    /// AVX2 exists; `dst` is aligned to 32 bytes; both regions have 256 bytes; otherwise as for [`copy`].
+    #[inline]
     #[target_feature(enable = "avx2")]
-    unsafe fn avx2(dst: *mut u8, src: *const u8, len: usize) {
-        for at in (0..len).step_by(128) {
-            // SAFETY: `at + 128 <= len`, so all four half lines lie in both regions; prefetching past the end never
-            // faults, and wrapping_add makes no claim about the address.
-            unsafe {
-                let (from, to) = (src.add(at).cast::<__m256i>(), dst.add(at).cast::<__m256i>());
-                if at + AHEAD < len {
-                    for line in 0..2 {
-                        _mm_prefetch::<_MM_HINT_T0>(src.wrapping_add(at + AHEAD + line * 64).cast());
-                    }
-                }
-                let halves = [0, 1, 2, 3].map(|half| _mm256_loadu_si256(from.add(half)));
-                for (half, bytes) in halves.into_iter().enumerate() {
-                    _mm256_stream_si256(to.add(half), bytes);
-                }
+    unsafe fn step_by_halves(dst: *mut u8, src: *const u8) {
+        let (from, to) = (src.cast::<__m256i>(), dst.cast::<__m256i>());
+        // SAFETY: all eight half lines lie in both regions.
+        unsafe {
+            let halves = [0, 1, 2, 3, 4, 5, 6, 7].map(|half| _mm256_loadu_si256(from.add(half)));
+            for (half, bytes) in halves.into_iter().enumerate() {
+                _mm256_stream_si256(to.add(half), bytes);
             }
         }
     }

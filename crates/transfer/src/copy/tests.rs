@@ -49,6 +49,26 @@ fn copies_equal_memcpy_for_large_sizes() {
     }
 }
 
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn copies_by_every_kind_of_register_equal_memcpy() {
+    type Kernel = unsafe fn(*mut u8, *const u8, usize);
+    let kernels: [(bool, Kernel); 2] =
+        [(is_x86_feature_detected!("avx512f"), stream::avx512), (is_x86_feature_detected!("avx2"), stream::avx2)];
+    let source = pattern((1 << 20) + 64);
+    for (_, kernel) in kernels.into_iter().filter(|(is_there, _)| *is_there) {
+        for len in [0, 256, 4096, (64 << 10) - 256, 64 << 10, (64 << 10) + 256, (1 << 20) - 256, 1 << 20] {
+            let mut target = vec![0xee; len + 128];
+            let start = target.as_ptr().align_offset(64);
+            // SAFETY: the registers are there, both buffers have room, the target is aligned, and the length is of whole steps.
+            unsafe { kernel(target.as_mut_ptr().add(start), source.as_ptr().add(3), len) };
+            fence();
+            assert_eq!(target[start..start + len], source[3..3 + len], "{len} bytes");
+            assert!(target[..start].iter().chain(&target[start + len..]).all(|byte| *byte == 0xee), "{len} bytes");
+        }
+    }
+}
+
 #[test]
 fn a_pool_serves_several_callers_at_once_and_ends() {
     let pool = CopyPool::new(2);
