@@ -1,14 +1,9 @@
 """``mooncake_master``: a Tidepool catalog under the name, the flags and the admin pages that Mooncake's users know."""
 
-import logging
-import signal
-import sys
-import threading
-
-from mooncake import flags
+from mooncake import flags, program
 from mooncake.admin import Admin
 from mooncake.settings import directory, log
-from tidepool import Catalog, Pool, TidepoolError
+from tidepool import Catalog, Pool
 
 _FLAGS = {
     "rpc_port": ("50051", "where clients and segments reach the master"),
@@ -41,29 +36,14 @@ _COMMAND = flags.Command("mooncake_master", "a master for stores of mooncake.sto
 
 
 def main() -> int:
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
-    try:
-        return run(sys.argv[1:])
-    except (flags.FlagError, TidepoolError, OSError) as error:
-        log.error("%s", error)
-        return 1
+    return program.run(_COMMAND, serve)
 
 
-def run(arguments: list[str]) -> int:
-    answer = _COMMAND.answer(arguments)
-    if answer is not None:
-        print(answer)
-        return 0
-    values, unknown = _COMMAND.parse(arguments)
-    for name in unknown:
-        log.warning("flag --%s is not known to tidepool-mooncake: going on without it", name)
+def serve(values: dict[str, str], stop: program.Stop) -> int:
     port = flags.number(values, "rpc_port", 0, 65535)
     admin_port = flags.number(values, "metrics_port", 0, 65535)
     dead_after = flags.number(values, "client_ttl", 1, 3600)
     lease_ms = flags.number(values, "default_kv_lease_ttl", 0, 3_600_000)
-    stopped = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopped.set())
     with Catalog(
         f"{values['rpc_address']}:{port}",
         suspect_after=min(2.0, dead_after / 2),
@@ -76,7 +56,5 @@ def run(arguments: list[str]) -> int:
             Admin(catalog, pool, values["metrics_host"] or values["rpc_address"], admin_port) as admin,
         ):
             log.info("master serves at %s, admin pages at %s", catalog.address, admin.address)
-            # In slices: a signal that comes just before a wait does not end it.
-            while not stopped.wait(0.5):
-                pass
+            stop.wait()
     return 0

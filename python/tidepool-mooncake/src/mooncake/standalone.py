@@ -1,17 +1,13 @@
 """``mooncake_client``: a segment of its own process, which outlives the engines that use it."""
 
 import json
-import logging
-import signal
-import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from mooncake import flags
+from mooncake import flags, program
 from mooncake.settings import log
 from mooncake.store import MooncakeDistributedStore
-from tidepool import TidepoolError
 
 _FLAGS = {
     "host": ("localhost", "the name or address under which other hosts reach the segment"),
@@ -27,25 +23,10 @@ _COMMAND = flags.Command("mooncake_client", "a segment that outlives the engines
 
 
 def main() -> int:
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
-    try:
-        return run(sys.argv[1:])
-    except (flags.FlagError, TidepoolError, OSError) as error:
-        log.error("%s", error)
-        return 1
+    return program.run(_COMMAND, mount)
 
 
-def run(arguments: list[str]) -> int:
-    answer = _COMMAND.answer(arguments)
-    if answer is not None:
-        print(answer)
-        return 0
-    values, unknown = _COMMAND.parse(arguments)
-    for name in unknown:
-        log.warning("flag --%s is not known to tidepool-mooncake: going on without it", name)
-    stopped = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopped.set())
+def mount(values: dict[str, str], stop: program.Stop) -> int:
     store = MooncakeDistributedStore()
     code = store.setup(
         values["host"],
@@ -61,9 +42,7 @@ def run(arguments: list[str]) -> int:
     masters = json.dumps(values["master_server_address"].split(",")).encode()
     with _serve(masters, flags.number(values, "port", 0, 65535)) as server:
         log.info("segment %s is mounted; engines find it through port %d", store.get_hostname(), server.server_port)
-        # In slices: a signal that comes just before a wait does not end it.
-        while not stopped.wait(0.5):
-            pass
+        stop.wait()
         server.shutdown()
     store.close()
     return 0

@@ -1,0 +1,43 @@
+"""What the drop-in's programs have in common: flags in, a log out, and work until a signal."""
+
+import logging
+import signal
+import sys
+import threading
+from collections.abc import Callable
+
+from mooncake.flags import Command, FlagError
+from mooncake.settings import log
+from tidepool import TidepoolError
+
+
+class Stop:
+    """Set by SIGTERM and SIGINT."""
+
+    def __init__(self) -> None:
+        self._asked = threading.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: self._asked.set())
+
+    def wait(self) -> None:
+        # In slices: a signal that comes just before a wait does not end it.
+        while not self._asked.wait(0.5):
+            pass
+
+
+def run(command: Command, work: Callable[[dict[str, str], Stop], int]) -> int:
+    """Does ``work`` with the values of the command's flags; the answer is an exit status."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    arguments = sys.argv[1:]
+    answer = command.answer(arguments)
+    if answer is not None:
+        print(answer)
+        return 0
+    try:
+        values, unknown = command.parse(arguments)
+        for name in unknown:
+            log.warning("flag --%s is not known to tidepool-mooncake: going on without it", name)
+        return work(values, Stop())
+    except (FlagError, TidepoolError, OSError) as error:
+        log.error("%s", error)
+        return 1
