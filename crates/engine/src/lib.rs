@@ -43,5 +43,5 @@ mod transfers;
 pub use keys::{Hashes, KeyPrefix};
 pub use layout::{Layout, LayoutError, Piece};
 pub use lookup::{Chain, Lookup, LookupConfig, LookupStats};
-pub use mover::{DeviceMover, HostMover, Mover, Placed};
+pub use mover::{DeviceMover, GoOn, HostMover, Mover, Placed};
 pub use transfers::{Direction, Finished, Job, Part, TransferConfig, TransferStats, Transfers};

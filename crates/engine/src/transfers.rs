@@ -9,7 +9,7 @@
 
 use crate::crew::{Crew, Ending};
 use crate::keys::{Hashes, KeyPrefix};
-use crate::mover::{Mover, Placed};
+use crate::mover::{GoOn, Mover, Placed};
 use crate::replicas::{Loaded, Replicas};
 use parking_lot::Mutex;
 use std::io;
@@ -259,13 +259,14 @@ impl Running {
         let keys: Vec<Vec<u8>> = self.job.parts.iter().flat_map(keys).collect();
         let placed: Vec<Placed<'_>> =
             self.places().zip(&keys).map(|((group, block), key)| Placed { key, group, block }).collect();
+        let go_on = || !ending.is_near();
         for batch in batches(&placed, shared.mover.batch_bytes(), |group| shared.mover.block_len(group)) {
             let done = match self.direction {
-                Direction::Load => shared.load(batch),
-                Direction::Save => shared.save(batch),
+                Direction::Load => shared.load(batch, &go_on),
+                Direction::Save => shared.save(batch, &go_on),
             };
             self.moved += done;
-            if done < batch.len() || ending.is_near() {
+            if done < batch.len() || !go_on() {
                 break;
             }
         }
@@ -307,8 +308,8 @@ impl Drop for Running {
 
 impl Shared {
     /// Loads a batch; how many of its first blocks are there.
-    fn load(&self, batch: &[Placed<'_>]) -> usize {
-        let there = self.mover.load(&self.client.within(self.config.load_deadline), batch);
+    fn load(&self, batch: &[Placed<'_>], go_on: GoOn<'_>) -> usize {
+        let there = self.mover.load(&self.client.within(self.config.load_deadline), batch, go_on);
         let run = there.iter().take_while(|there| **there).count();
         count(&self.counters.blocks_loaded, run);
         count(&self.counters.bytes_loaded, self.bytes(&batch[..run]));
@@ -316,13 +317,13 @@ impl Shared {
     }
 
     /// Stores a batch; how many of its first blocks the pool has.
-    fn save(&self, batch: &[Placed<'_>]) -> usize {
+    fn save(&self, batch: &[Placed<'_>], go_on: GoOn<'_>) -> usize {
         if self.paused.lock().is_some_and(|until| Instant::now() < until) {
             return 0;
         }
         let client = self.client.within(self.config.save_deadline);
         let options = PutOptions { replicas: self.config.replicas, ..PutOptions::default() };
-        let answers = self.mover.save(&client, batch, &options);
+        let answers = self.mover.save(&client, batch, &options, go_on);
         let run = answers.iter().take_while(|answer| answer.is_ok()).count();
         for (placed, stored) in batch.iter().zip(answers.iter().flatten()) {
             if stored.moved {

@@ -247,6 +247,39 @@ class Failures(WithPool):
             engine.add(f"with {time.monotonic()}", tokens)
             engine.run()
 
+    def test_after_a_reset_of_all_caches_an_engine_has_blocks_of_its_own(self) -> None:
+        """vLLM resets them before weights are changed in place. What was saved before was loaded after it."""
+        tokens, others = prompt(21, 300), prompt(22, 300)
+        self.computed(tokens)
+        engine = self.engine()
+        engine.add("before", others)
+        engine.run()
+        with self.assertLogs("vllm.tidepool", "WARNING") as logged:
+            self.assertTrue(engine.scheduler.reset_prefix_cache(reset_connector=True))
+        self.assertIn("vLLM has reset all caches", logged.output[-1])
+        for name, asked in {"theirs": tokens, "its own": others}.items():
+            engine.add(name, asked)
+            engine.run()
+            self.assertEqual(engine.counted.get("blocks_loaded", 0), 0, name)
+        # What it computes now it finds again, once it has forgotten that it was not there.
+        self.assertTrue(engine.scheduler.reset_prefix_cache())
+        time.sleep(1.1)
+        engine.add("again", tokens)
+        engine.run()
+        self.assertGreaterEqual(engine.counted["blocks_loaded"], 300 // BLOCK - 1)
+        self.assertGreaterEqual(engine.counted["lookups"], 4, "what was counted before the reset counts")
+        self.check_nothing_held(engine)
+
+    def test_a_reset_changes_nothing_where_weights_never_change(self) -> None:
+        tokens = prompt(24, 300)
+        self.computed(tokens)
+        engine = self.engine(settings={"after_reset": "keep"})
+        engine.step()
+        self.assertTrue(engine.scheduler.reset_prefix_cache(reset_connector=True))
+        engine.add("after", tokens)
+        engine.run()
+        self.assertGreaterEqual(engine.counted["blocks_loaded"], 300 // BLOCK - 1)
+
     def test_a_pool_that_is_not_there_at_start_is_named_within_the_bound(self) -> None:
         began = time.monotonic()
         with self.assertRaisesRegex(UnreachableError, "127.0.0.1:9"):
@@ -292,6 +325,7 @@ class Failures(WithPool):
             "load_failure_policy": ("maybe", None, []),
             "weights_check": (None, 1),
             "weights_id": (5, None),
+            "after_reset": ("forget", None, True),
         }
         self.assertEqual(set(wrong), {setting.name for setting in dataclasses.fields(Settings)})
         for name, values in wrong.items():
@@ -351,6 +385,20 @@ class Ends(WithPool):
         reader.add("reader", tokens)
         reader.run()
         self.assertEqual(reader.restored["reader"], 480)
+
+    def test_what_a_reset_finds_unsaved_is_saved_under_no_name(self) -> None:
+        engine = self.engine(blocks=40, batch=256)  # a prompt has more blocks than may be under way at once
+        late = self.hold_saves_back(engine)
+        engine.add("long", prompt(23, 488), generate=1)
+        while engine.scheduler.get_num_unfinished_requests():
+            engine.step()
+        # Its second part was put off until its end, and no worker has heard of it yet.
+        self.assertTrue(engine.connector.reset_cache())
+        late.pop()()
+        engine.run()
+        self.check_nothing_held(engine)
+        saved = [name for name, *_ in self.pool.list_blocks("g0")]
+        self.assertEqual(len(saved), 256 // BLOCK)
 
     def hold_saves_back(self, engine: Simulated) -> list[Any]:
         """The first save waits until it is called; those after it are done at once."""

@@ -250,7 +250,10 @@ impl Writer<'_> {
                 ReserveOutcome::Declined => job.declined = true,
                 ReserveOutcome::UseSocket => reserved.unmapped.push(job),
                 ReserveOutcome::NoSpace => {
-                    job.failure = Some(PutError::NoSpace);
+                    // What a device could not give to another node may still go there through the host's memory.
+                    if job.failure != Some(PutError::NotFromDevice) {
+                        job.failure = Some(PutError::NoSpace);
+                    }
                     reserved.full.push(job);
                 }
                 ReserveOutcome::TooLarge => {

@@ -5,10 +5,11 @@
 //! of it is on its way over the network while the other is on its way to the device, so that both take as long as the slower.
 #![expect(unsafe_code, reason = "a device's memory is known by address")]
 
-use super::staging::{Half, Staging};
-use super::{Mover, Placed, is_each_once};
+use super::guarded::Guarded;
+use super::staging::{Half, Lent, Stagings};
+use super::{GoOn, Mover, Placed, is_each_once};
 use crate::layout::{Layout, LayoutError};
-use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::sync::Arc;
 use tidepool_client::door::{DevicePiece, Door, DoorError, Flight, Span, Way};
 use tidepool_client::{Client, DeviceParts, GetInto, GetToDevice, Parts, PutError, PutItem, PutOptions, Stored};
@@ -22,10 +23,9 @@ const FLIGHT: usize = 64 << 20;
 /// Moves blocks of a device's memory.
 #[derive(Debug)]
 pub struct DeviceMover {
-    layout: Layout,
-    door: Arc<dyn Door>,
-    /// For loads and for saves, made when first needed. Held by the thread whose blocks go through it; the others wait.
-    staging: [Mutex<Option<Staging>>; 2],
+    door: Guarded,
+    /// For loads and for saves.
+    staging: [Stagings; 2],
 }
 
 impl DeviceMover {
@@ -35,37 +35,27 @@ impl DeviceMover {
     /// Every piece of every block must stay memory of the door's device until the mover is dropped, and, while a job that names a
     /// block is under way, be left alone by everybody else.
     pub unsafe fn new(layout: Layout, door: Arc<dyn Door>) -> Result<Self, LayoutError> {
-        let mover = Self { layout, door, staging: Default::default() };
-        mover.check().map(|()| mover)
+        let mover = Self { door: Guarded { door, layout }, staging: Default::default() };
+        mover.door.check().map(|()| mover)
     }
 
-    /// Whether the layout's memory is the device's. It is asked again before each batch: an engine that has freed it meanwhile,
-    /// or has put it to sleep, would otherwise lose its GPU to the copy.
-    fn check(&self) -> Result<(), LayoutError> {
-        let has = |address, len| self.door.has(DevicePiece { address: address as u64, len });
-        match self.layout.find_missing(has) {
-            Some((group, piece)) => Err(LayoutError::NotThere { group, piece, device: "this GPU".to_owned() }),
-            None => Ok(()),
-        }
+    fn layout(&self) -> &Layout {
+        &self.door.layout
     }
 
+    /// Asked before a batch, so that nothing is waited for in vain; each flight asks again.
     fn is_there(&self) -> bool {
-        self.check().inspect_err(|error| tracing::warn!(%error, "blocks are not moved")).is_ok()
+        self.door.check().inspect_err(|error| tracing::warn!(%error, "blocks are not moved")).is_ok()
     }
 
     fn pieces(&self, placed: &Placed<'_>) -> Option<Vec<DevicePiece>> {
         let piece = |(address, len)| DevicePiece { address: address as u64, len };
-        Some(self.layout.pieces(placed.group, placed.block)?.map(piece).collect())
+        Some(self.layout().pieces(placed.group, placed.block)?.map(piece).collect())
     }
 
     /// The memory through which blocks go one way.
-    fn staging(&self, way: Way) -> Result<MappedMutexGuard<'_, Staging>, DoorError> {
-        let mut guard = self.staging[way as usize].lock();
-        let made = match guard.take() {
-            Some(made) => made,
-            None => Staging::new(&*self.door, self.layout.longest_block())?,
-        };
-        Ok(MutexGuard::map(guard, |staging| staging.insert(made)))
+    fn staging(&self, way: Way) -> Result<Lent<'_>, DoorError> {
+        self.staging[way as usize].take(&self.door, self.layout().longest_block())
     }
 
     /// Cuts blocks into runs that fit into a half of `room` bytes.
@@ -74,7 +64,7 @@ impl DeviceMover {
         while !rest.is_empty() {
             let mut bytes = 0;
             let fits = |placed: &&&Placed<'_>| {
-                bytes += self.layout.block_len(placed.group);
+                bytes += self.layout().block_len(placed.group);
                 bytes <= room
             };
             let (run, later) = rest.split_at(rest.iter().take_while(fits).count().max(1));
@@ -98,34 +88,37 @@ impl DeviceMover {
     }
 
     /// Loads blocks that nodes of this host hold, straight from their memory; which of them are there.
-    fn load_direct(&self, client: &Client, items: &[GetToDevice<'_>]) -> Vec<bool> {
-        let longest = self.layout.longest_block().max(1);
+    fn load_direct(&self, client: &Client, items: &[GetToDevice<'_>], go_on: GoOn<'_>) -> Vec<bool> {
+        let count = (FLIGHT / self.layout().longest_block().max(1)).max(1);
         let mut there = vec![false; items.len()];
-        let flights = items.chunks((FLIGHT / longest).max(1)).zip(there.chunks_mut((FLIGHT / longest).max(1)));
-        let flights = Mutex::new(flights);
+        let flights = Mutex::new(items.chunks(count).zip(there.chunks_mut(count)));
         let fly = || {
             // Not in the loop's head, where the lock would be held throughout.
             let next = || flights.lock().next();
-            while let Some((items, there)) = next() {
+            while go_on()
+                && let Some((items, there)) = next()
+            {
                 // SAFETY: each block is named once in this batch (see `load`), the engine gives a block to one job at a time, and
                 // they are the device's by the promise made to `new`.
-                there.copy_from_slice(&unsafe { client.get_batch_to_device(&*self.door, items) });
+                there.copy_from_slice(&unsafe { client.get_batch_to_device(&self.door, items) });
             }
         };
         std::thread::scope(|scope| {
-            scope.spawn(fly);
+            if items.len() > count {
+                scope.spawn(fly);
+            }
             fly();
         });
         there
     }
 
     /// Loads blocks through this process's memory; which of them are there.
-    fn load_staged(&self, client: &Client, blocks: &[&Placed<'_>]) -> Result<Vec<bool>, DoorError> {
+    fn load_staged(&self, client: &Client, blocks: &[&Placed<'_>], go_on: GoOn<'_>) -> Result<Vec<bool>, DoorError> {
         let mut staging = self.staging(Way::In)?;
         let mut there = Vec::with_capacity(blocks.len());
         let mut flight: Option<Box<dyn Flight>> = None;
         let runs = self.runs(blocks, staging.halves[0].len());
-        for (turn, run) in runs.into_iter().enumerate() {
+        for (turn, run) in runs.into_iter().enumerate().take_while(|_| go_on()) {
             let half = &mut staging.halves[turn % 2];
             let got = self.fetch(client, run, half.bytes_mut());
             // From the first block on that is missing, the engine computes.
@@ -135,7 +128,7 @@ impl DeviceMover {
             // SAFETY: the half is this call's until the flight has landed, which it does before the half is used again, and
             // before the staging memory is given back; the device's blocks are this job's.
             flight = Some(unsafe { self.door.begin(Way::In, &spans)? });
-            there.extend(got);
+            there.resize(there.len() + count, true);
             if count < run.len() {
                 break;
             }
@@ -149,39 +142,47 @@ impl DeviceMover {
     fn fetch(&self, client: &Client, blocks: &[&Placed<'_>], mut room: &mut [u8]) -> Vec<bool> {
         let mut items = Vec::with_capacity(blocks.len());
         for placed in blocks {
-            let (into, rest) = std::mem::take(&mut room).split_at_mut(self.layout.block_len(placed.group));
+            let (into, rest) = std::mem::take(&mut room).split_at_mut(self.layout().block_len(placed.group));
             items.push(GetInto::new(placed.key, into));
             room = rest;
         }
         let is_whole = |(answer, placed): (Result<Option<usize>, _>, &&Placed<'_>)| {
-            answer.is_ok_and(|len| len == Some(self.layout.block_len(placed.group)))
+            answer.is_ok_and(|len| len == Some(self.layout().block_len(placed.group)))
         };
         client.get_batch_into(&mut items).into_iter().zip(blocks).map(is_whole).collect()
     }
 
-    /// Stores blocks through this process's memory.
+    /// Stores blocks through this process's memory, up to the first part of which the pool does not take all.
     fn save_staged(
         &self,
         client: &Client,
         blocks: &[&Placed<'_>],
         options: &PutOptions,
+        go_on: GoOn<'_>,
     ) -> Result<Vec<Result<Stored, PutError>>, DoorError> {
         let mut staging = self.staging(Way::Out)?;
         let mut answers = Vec::with_capacity(blocks.len());
+        let mut refused = None;
         let runs = self.runs(blocks, staging.halves[0].len());
         // What goes to a half has left it before the half is filled again: the put of the run before last is over.
         let mut flight: Option<Box<dyn Flight>> = None;
         for turn in 0..=runs.len() {
             flight.take().map_or(Ok(()), Flight::land)?;
+            if refused.is_some() || !go_on() {
+                break;
+            }
             if let Some(next) = runs.get(turn) {
                 let spans = self.spans(&mut staging.halves[turn % 2], next);
                 // SAFETY: as in `load_staged`.
                 flight = Some(unsafe { self.door.begin(Way::Out, &spans)? });
             }
             if let Some(landed) = turn.checked_sub(1) {
-                answers.extend(self.put(client, runs[landed], staging.halves[landed % 2].bytes(), options));
+                let stored = self.put(client, runs[landed], staging.halves[landed % 2].bytes(), options);
+                refused = stored.iter().find_map(|answer| answer.as_ref().err().cloned());
+                answers.extend(stored);
             }
         }
+        answers.resize(blocks.len(), Err(refused.unwrap_or(PutError::Timeout)));
         Ok(answers)
     }
 
@@ -195,7 +196,7 @@ impl DeviceMover {
     ) -> Vec<Result<Stored, PutError>> {
         let mut items = Vec::with_capacity(blocks.len());
         for placed in blocks {
-            let (data, rest) = bytes.split_at(self.layout.block_len(placed.group));
+            let (data, rest) = bytes.split_at(self.layout().block_len(placed.group));
             items.push(PutItem::new(placed.key, data));
             bytes = rest;
         }
@@ -205,17 +206,23 @@ impl DeviceMover {
 
 impl Mover for DeviceMover {
     fn block_len(&self, group: usize) -> usize {
-        self.layout.block_len(group)
+        self.layout().block_len(group)
     }
 
     fn batch_bytes(&self) -> usize {
         BATCH
     }
 
-    fn save(&self, client: &Client, batch: &[Placed<'_>], options: &PutOptions) -> Vec<Result<Stored, PutError>> {
+    fn save(
+        &self,
+        client: &Client,
+        batch: &[Placed<'_>],
+        options: &PutOptions,
+        go_on: GoOn<'_>,
+    ) -> Vec<Result<Stored, PutError>> {
         let items = batch.iter().map(|placed| {
             // SAFETY: the engine leaves the blocks of a job alone, and they are the device's by the promise made to `new`.
-            let parts = unsafe { DeviceParts::new(&*self.door, self.pieces(placed)?) };
+            let parts = unsafe { DeviceParts::new(&self.door, self.pieces(placed)?) };
             Some(PutItem { key: placed.key, data: Parts::Device(parts) })
         });
         let Some(items) = items.collect::<Option<Vec<_>>>().filter(|_| self.is_there()) else {
@@ -224,10 +231,10 @@ impl Mover for DeviceMover {
         let mut answers = client.put_batch(&items, options);
         let is_left = |(_, answer): &(_, &Result<Stored, PutError>)| **answer == Err(PutError::NotFromDevice);
         let left: Vec<&Placed<'_>> = batch.iter().zip(&answers).filter(is_left).map(|(placed, _)| placed).collect();
-        if left.is_empty() {
+        if left.is_empty() || !go_on() {
             return answers;
         }
-        match self.save_staged(client, &left, options) {
+        match self.save_staged(client, &left, options, go_on) {
             Ok(staged) => {
                 let places = answers.iter_mut().filter(|answer| **answer == Err(PutError::NotFromDevice));
                 places.zip(staged).for_each(|(place, answer)| *place = answer);
@@ -237,17 +244,17 @@ impl Mover for DeviceMover {
         answers
     }
 
-    fn load(&self, client: &Client, batch: &[Placed<'_>]) -> Vec<bool> {
+    fn load(&self, client: &Client, batch: &[Placed<'_>], go_on: GoOn<'_>) -> Vec<bool> {
         let items = batch.iter().map(|placed| Some(GetToDevice { key: placed.key, into: self.pieces(placed)? }));
         let items = items.collect::<Option<Vec<_>>>().filter(|_| is_each_once(batch) && self.is_there());
         let Some(items) = items else { return vec![false; batch.len()] };
-        let mut there = self.load_direct(client, &items);
+        let mut there = self.load_direct(client, &items, go_on);
         let left: Vec<&Placed<'_>> =
             batch.iter().zip(&there).filter(|(_, there)| !**there).map(|(placed, _)| placed).collect();
-        if left.is_empty() {
+        if left.is_empty() || !go_on() {
             return there;
         }
-        match self.load_staged(client, &left) {
+        match self.load_staged(client, &left, go_on) {
             Ok(staged) => {
                 let places = there.iter_mut().filter(|there| !**there);
                 places.zip(staged).for_each(|(place, is_there)| *place = is_there);

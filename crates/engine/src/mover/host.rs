@@ -1,7 +1,7 @@
 //! Blocks of memory that this process can address.
 #![expect(unsafe_code, reason = "the engine's memory is known by address")]
 
-use super::{Mover, Placed, is_each_once};
+use super::{GoOn, Mover, Placed, is_each_once};
 use crate::layout::Layout;
 use tidepool_client::{Buffers, Client, GetInto, Parts, PutError, PutItem, PutOptions, Stored};
 
@@ -48,7 +48,13 @@ impl Mover for HostMover {
         self.layout.block_len(group)
     }
 
-    fn save(&self, client: &Client, batch: &[Placed<'_>], options: &PutOptions) -> Vec<Result<Stored, PutError>> {
+    fn save(
+        &self,
+        client: &Client,
+        batch: &[Placed<'_>],
+        options: &PutOptions,
+        _: GoOn<'_>,
+    ) -> Vec<Result<Stored, PutError>> {
         let items = batch.iter().map(|placed| Some(PutItem { key: placed.key, data: self.parts(placed)? }));
         match items.collect::<Option<Vec<_>>>() {
             Some(items) => client.put_batch(&items, options),
@@ -56,7 +62,7 @@ impl Mover for HostMover {
         }
     }
 
-    fn load(&self, client: &Client, batch: &[Placed<'_>]) -> Vec<bool> {
+    fn load(&self, client: &Client, batch: &[Placed<'_>], _: GoOn<'_>) -> Vec<bool> {
         // SAFETY: each block is lent once in this batch; the engine gives a block to one job at a time.
         let buffers = |placed| unsafe { self.buffers(placed) };
         let items = batch.iter().map(|placed| Some(GetInto { key: placed.key, range: None, into: buffers(placed)? }));

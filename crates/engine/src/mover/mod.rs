@@ -4,6 +4,7 @@
 //! cannot address (a GPU's) takes [`DeviceMover`], which has the device copy from and to the pool's shared memory.
 
 mod device;
+mod guarded;
 mod host;
 mod staging;
 
@@ -27,21 +28,31 @@ pub struct Placed<'a> {
     pub block: u32,
 }
 
-/// Moves batches of blocks. Both calls return within the client's deadline, with one answer for each block, in order.
+/// Whether work that has parts goes on to its next one.
+pub type GoOn<'a> = &'a (dyn Fn() -> bool + Sync);
+
+/// Moves batches of blocks. Each call has one answer for each block, in order; a part of a batch takes no longer than the client's
+/// deadline, and between two of them it is asked whether to go on.
 pub trait Mover: Send + Sync + 'static {
     /// Bytes in one block of a group; zero for a group that this engine's memory has no part of.
     fn block_len(&self, group: usize) -> usize;
 
-    /// Bytes that go well together under one deadline.
+    /// Bytes that go well together.
     fn batch_bytes(&self) -> usize {
         BATCH
     }
 
     /// Stores blocks.
-    fn save(&self, client: &Client, batch: &[Placed<'_>], options: &PutOptions) -> Vec<Result<Stored, PutError>>;
+    fn save(
+        &self,
+        client: &Client,
+        batch: &[Placed<'_>],
+        options: &PutOptions,
+        go_on: GoOn<'_>,
+    ) -> Vec<Result<Stored, PutError>>;
 
     /// Fills blocks; false for each that could not be had, whose memory is then unspecified.
-    fn load(&self, client: &Client, batch: &[Placed<'_>]) -> Vec<bool>;
+    fn load(&self, client: &Client, batch: &[Placed<'_>], go_on: GoOn<'_>) -> Vec<bool>;
 }
 
 /// Whether no block of the engine's memory is named twice: each is filled by one block of the pool.

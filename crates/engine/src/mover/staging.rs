@@ -2,11 +2,96 @@
 //! one is filled while the other is emptied.
 #![expect(unsafe_code, reason = "the memory is lent to a device")]
 
+use parking_lot::{Condvar, Mutex};
+use std::ops::{Deref, DerefMut};
 use tidepool_client::door::{Door, DoorError, Pinned};
 
 /// Bytes in a half, unless a block is longer.
 const HALF: usize = 32 << 20;
 const PAGE: usize = 4096;
+/// Jobs of one direction that have such memory at the same time: a host that is slow holds up one of them.
+const MOST: usize = 4;
+
+/// The memory of one direction, made when it is first needed. Whoever finds none waits for it.
+#[derive(Debug)]
+pub(super) struct Stagings {
+    /// Short sections: taking and giving back.
+    state: Mutex<State>,
+    freed: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
+    idle: Vec<Staging>,
+    made: usize,
+    /// As many as there may be; fewer once the driver has refused more.
+    most: usize,
+}
+
+/// Memory that is lent.
+#[derive(Debug)]
+pub(super) struct Lent<'a> {
+    /// Some until it is given back.
+    staging: Option<Staging>,
+    to: &'a Stagings,
+}
+
+impl Default for Stagings {
+    fn default() -> Self {
+        Self { state: Mutex::new(State { idle: Vec::new(), made: 0, most: MOST }), freed: Condvar::new() }
+    }
+}
+
+impl Stagings {
+    /// Memory for blocks of up to `longest` bytes, as soon as there is some; an error if there is none at all.
+    pub(super) fn take(&self, door: &dyn Door, longest: usize) -> Result<Lent<'_>, DoorError> {
+        let mut state = self.state.lock();
+        loop {
+            if let Some(staging) = state.idle.pop() {
+                return Ok(Lent { staging: Some(staging), to: self });
+            }
+            if state.made >= state.most {
+                self.freed.wait(&mut state);
+                continue;
+            }
+            state.made += 1;
+            drop(state);
+            let made = Staging::new(door, longest);
+            state = self.state.lock();
+            match made {
+                Ok(staging) => return Ok(Lent { staging: Some(staging), to: self }),
+                Err(error) => {
+                    state.made -= 1;
+                    if state.made == 0 {
+                        return Err(error);
+                    }
+                    // What the others have has to do.
+                    state.most = state.made;
+                }
+            }
+        }
+    }
+}
+
+impl Deref for Lent<'_> {
+    type Target = Staging;
+    fn deref(&self) -> &Staging {
+        self.staging.as_ref().expect("lent until it is dropped")
+    }
+}
+
+impl DerefMut for Lent<'_> {
+    fn deref_mut(&mut self) -> &mut Staging {
+        self.staging.as_mut().expect("lent until it is dropped")
+    }
+}
+
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        self.to.state.lock().idle.extend(self.staging.take());
+        self.to.freed.notify_one();
+    }
+}
 
 /// Both halves.
 #[derive(Debug)]

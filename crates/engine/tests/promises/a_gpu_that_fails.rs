@@ -257,11 +257,11 @@ const ROLE: &str = "TIDEPOOL_TEST_ROLE";
 const READY: &str = "as it should be";
 
 /// A process of this program in another role.
-struct Program(Child);
+pub(crate) struct Program(Child);
 
 impl Program {
     /// Starts it; when this returns, a node serves, and an engine is in the middle of a save.
-    fn start(role: &str, pool: &Pool) -> Self {
+    pub(crate) fn start(role: &str, pool: &Pool) -> Self {
         let config = pool.config();
         let told = [role, config.dir.to_str().expect("a plain path"), &config.catalogs[0]].join(" ");
         let child = Command::new(std::env::current_exe().expect("this program"))
@@ -275,6 +275,12 @@ impl Program {
         let mut lines = BufReader::new(program.0.stdout.take().expect("its output")).lines();
         assert!(lines.any(|line| line.expect("a line").ends_with(READY)), "the {role} has ended");
         program
+    }
+
+    /// Sends it a signal by name.
+    pub(crate) fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args([format!("-{name}"), self.0.id().to_string()]).status();
+        assert!(sent.is_ok_and(|status| status.success()), "{name} was not sent");
     }
 
     fn kill(&mut self) {

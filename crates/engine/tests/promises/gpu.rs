@@ -131,7 +131,7 @@ impl Engine {
         all
     }
 
-    fn layout(&self) -> Layout {
+    pub(crate) fn layout(&self) -> Layout {
         let piece = |(base, len): (&u64, usize)| Piece { base: *base as usize, stride: len, len };
         Layout::new(vec![self.layers.iter().zip(self.pieces).map(piece).collect()], BLOCKS as u32).expect("a layout")
     }

@@ -4,4 +4,5 @@ mod a_gpu_that_fails;
 mod blocks_and_lookups;
 mod blocks_of_a_gpu;
 mod gpu;
+mod long_batches;
 mod reports;

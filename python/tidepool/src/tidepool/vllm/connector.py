@@ -175,8 +175,10 @@ class TidepoolConnector(KVConnectorBase_V1, SupportsHMA):
         return TidepoolPromMetrics(vllm_config, metric_types, labelnames, per_engine_labelvalues)
 
     def reset_cache(self) -> bool | None:
-        """The pool is shared: one engine's reset leaves it as it is."""
-        return None
+        """All caches are to be forgotten, as before other weights: this engine's blocks are others from here on."""
+        if self._scheduler is not None:
+            self._scheduler.reset()
+        return True
 
     def shutdown(self) -> None:
         (self._scheduler or self._moves).close()

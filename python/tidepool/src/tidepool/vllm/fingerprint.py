@@ -9,6 +9,7 @@ import hashlib
 import json
 import logging
 import os
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +37,10 @@ class Fingerprint:
         """What the keys of these blocks start with."""
         digest = hashlib.sha256(json.dumps(self.ingredients, sort_keys=True).encode()).hexdigest()
         return f"vllm/{digest[:32]}/"
+
+    def apart(self) -> "Fingerprint":
+        """The same, of blocks that nobody else has."""
+        return Fingerprint({**self.ingredients, "since a reset": secrets.token_hex(16)})
 
     def differences(self, other: dict[str, str]) -> list[str]:
         """In what another engine differs, in words."""

@@ -65,6 +65,7 @@ class SchedulerSide:
         self._pins: Pins | None = None
         self._lookup: BlockLookup | None = None
         self._fingerprint: Fingerprint | None = None
+        self._was_reset = False
         self._ranks: dict[int, RankLayout] = {}
         self._workers = vllm_config.parallel_config.world_size
         #: Since when requests wait for the workers to describe their memory.
@@ -280,18 +281,42 @@ class SchedulerSide:
 
     def _begin(self) -> None:
         """All workers have described their memory: keys are known from here on."""
-        self._fingerprint = fingerprint(self._config, self._groups, self._ranks, self._weights)
         warn_of_random_hashes(self._config.cache_config.prefix_caching_hash_algo)
-        namespace = self._fingerprint.namespace
+        made = fingerprint(self._config, self._groups, self._ranks, self._weights)
+        self._name_blocks(made.apart() if self._was_reset else made)
+        if not self._was_reset:
+            threading.Thread(target=self._compare, name="tidepool-compare", daemon=True).start()
+
+    def _name_blocks(self, name: Fingerprint) -> None:
+        """Blocks are looked up, loaded and saved under this name from here on."""
         chains = {
-            (chain_prefix(namespace, group.id, rank.labels[group.id]), group.step, group.window)
+            (chain_prefix(name.namespace, group.id, rank.labels[group.id]), group.step, group.window)
             for rank in self._ranks.values()
             for group in self._groups
             if rank.layouts[group.id] is not None
         }
+        before, self._fingerprint = self._lookup, name
         self._lookup = BlockLookup(self._pool, sorted(chains), deadline=self._settings.lookup_deadline)
-        logger.info("KV blocks of this engine are in the pool under %s: %s", namespace, self._fingerprint.ingredients)
-        threading.Thread(target=self._compare, name="tidepool-compare", daemon=True).start()
+        if before:
+            self._counted = _added(self._counted, before.stats())
+            before.close()
+        logger.info("KV blocks of this engine are in the pool under %s: %s", name.namespace, name.ingredients)
+
+    def reset(self) -> None:
+        """All caches are to be forgotten: the weights may be others from here on, and nobody says which."""
+        if self._settings.after_reset == "keep":
+            return
+        self._was_reset = True
+        # Computed before the reset, and not handed to any worker yet.
+        forgotten, self._last_saves = self._last_saves, []
+        if self._pins:
+            self._pins.release({save.job: self._workers for save in forgotten}, {save.job for save in forgotten})
+        if self._fingerprint is not None:
+            self._name_blocks(self._fingerprint.apart())
+            logger.warning(
+                "vLLM has reset all caches, as it does before it changes weights and before it sleeps: this engine "
+                'shares no blocks with others from here on; set after_reset to "keep" where weights never change'
+            )
 
     def _compare(self) -> None:
         assert self._fingerprint is not None
@@ -307,7 +332,7 @@ class SchedulerSide:
     def _describe_again(self) -> None:
         assert self._lookup is not None
         assert self._fingerprint is not None
-        if time.monotonic() - self._described > _OFFERED_AGAIN:
+        if not self._was_reset and time.monotonic() - self._described > _OFFERED_AGAIN:
             self._described = time.monotonic()
             self._lookup.note(*descriptor(self._config.model_config.model, self._fingerprint))
 
@@ -316,7 +341,7 @@ class SchedulerSide:
         return events
 
     def stats(self) -> TidepoolStats | None:
-        return self._since.take({**self._counted, **(self._lookup.stats() if self._lookup else {})})
+        return self._since.take(_added(self._counted, self._lookup.stats() if self._lookup else {}))
 
     def is_saving(self) -> bool:
         return self._pins is not None and not self._pins.is_empty()
@@ -338,3 +363,7 @@ def _without(indexes: range, loaded: range) -> Sequence[int]:
     before = range(indexes.start, min(indexes.stop, loaded.start))
     after = range(max(indexes.start, loaded.stop), indexes.stop)
     return [*before, *after] if before and after else before or after
+
+
+def _added(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
+    return {name: one.get(name, 0) + other.get(name, 0) for name in {**one, **other}}

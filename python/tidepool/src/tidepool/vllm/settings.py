@@ -36,6 +36,8 @@ class Settings:
     weights_check: str = "sampled"
     #: A name for the weights, where they cannot be read from files.
     weights_id: str = ""
+    #: Whether blocks from before a reset of all caches are used after it: "apart" never, "keep" where weights stay.
+    after_reset: str = "apart"
 
     @classmethod
     def read(cls, given: dict[str, Any]) -> "Settings":
@@ -123,4 +125,5 @@ _RULES = {
     "load_failure_policy": _one_of("recompute", "fail"),
     "weights_check": _one_of("sampled", "full"),
     "weights_id": _Rule(_text, "is a text"),
+    "after_reset": _one_of("apart", "keep"),
 }

@@ -1,0 +1,145 @@
+//! What is moved in many parts stops between two of them: when the pool takes nothing, when the engine ends, when its memory is
+//! gone. And one job does not wait for another's host.
+
+use crate::a_gpu_that_fails::Program;
+use crate::gpu::{BLOCKS, Engine, Pool, job, key, start_node};
+use crate::reports::{eventually, wait};
+use std::time::Duration;
+use tidepool_client::{Client, ClientConfig, NodeName, Pin, PutOptions, View};
+use tidepool_cuda::Driver as _;
+use tidepool_engine::{DeviceMover, Direction, Finished, Mover as _, Placed, TransferConfig, Transfers};
+
+/// Blocks of 6 MiB: five of them are a part of what goes through memory of the worker.
+const LARGE: [usize; 3] = [2 << 20; 3];
+
+fn all() -> (Vec<u64>, Vec<u32>) {
+    (0..BLOCKS).map(|block| (block as u64, block as u32)).unzip()
+}
+
+/// Fills the pool's node with blocks that cannot go.
+fn fill(pool: &Pool, client: &Client) -> Vec<View> {
+    let pin = PutOptions { pin: Pin::Hard, ..PutOptions::default() };
+    let bytes = vec![7; 6 << 20];
+    (100..110).for_each(|name| assert!(client.put(key(name), &bytes[..], &pin).is_ok()));
+    let mut views = Vec::new();
+    for name in 110..140 {
+        let put = client.within(Duration::from_millis(300)).put(key(name), &bytes[..], &PutOptions::default());
+        if put.is_err() {
+            break;
+        }
+        views.extend(client.view(key(name)).expect("a pool"));
+    }
+    assert!(pool.node.as_ref().expect("a node").pool().stats().free_bytes < 6 << 20, "the pool has room");
+    views
+}
+
+/// Every part was tried, each for as long as the deadline: nearly a minute for a GiB, in which the engine's blocks were held.
+#[test]
+fn a_save_through_the_workers_memory_ends_with_the_first_part_that_the_pool_does_not_take() {
+    let pool = Pool::new();
+    let holder = pool.client();
+    let views = fill(&pool, &holder);
+    let engine = Engine::with(LARGE, |at| at as u8);
+    let client = Client::connect(pool.config_elsewhere()).expect("a client");
+    let config = TransferConfig { save_deadline: Duration::from_millis(500), ..TransferConfig::default() };
+    let transfers = engine.transfers_with(&client, config);
+    let before = engine.driver.copied();
+    let (names, blocks) = all();
+    transfers.submit(Direction::Save, job(1, &names, &blocks));
+    assert!(!wait(&transfers).failed.is_empty());
+    let copied = engine.driver.copied() - before;
+    assert!(copied <= 2 * (30 << 20), "{} MiB were copied for a pool that takes nothing", copied >> 20);
+    drop(views);
+}
+
+/// All of a batch, a GiB, was fetched before a worker could end.
+#[test]
+fn a_load_from_another_host_ends_with_the_part_under_way_when_the_engine_does() {
+    let pool = Pool::new();
+    let engine = Engine::with(LARGE, |at| at as u8);
+    (0..BLOCKS).for_each(|block| pool.put(block as u64, &engine.block(block)));
+    let client = Client::connect(pool.config_elsewhere()).expect("a client");
+    let transfers = engine.transfers(&client);
+    engine.driver.hold_after(0);
+    let (names, blocks) = all();
+    transfers.submit(Direction::Load, job(1, &names, &blocks));
+    // Two parts: the second waits for the first one's copies.
+    eventually("both halves are full", || client.stats().hits_tcp >= 10);
+    let ending = std::thread::spawn(move || drop(transfers));
+    std::thread::sleep(Duration::from_millis(200));
+    engine.driver.go_on();
+    ending.join().expect("ended");
+    assert_eq!(client.stats().hits_tcp, 10, "blocks were fetched for an engine that ends");
+    drop(client);
+    engine.end();
+}
+
+/// It was asked before a batch only, and then the pool made room for seconds.
+#[test]
+fn memory_that_was_freed_while_the_pool_made_room_is_not_copied() {
+    let pool = Pool::new();
+    let holder = pool.client();
+    let views = fill(&pool, &holder);
+    let mut engine = Engine::with([3 << 20, 3 << 20, 16 << 10], |at| at as u8);
+    let client = pool.client();
+    let config = TransferConfig { save_deadline: Duration::from_secs(5), ..TransferConfig::default() };
+    let transfers = engine.transfers_with(&client, config);
+    transfers.submit(Direction::Save, job(1, &[1], &[1]));
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(!engine.driver.is_busy(), "the pool had room");
+    engine.driver.free(engine.layers.remove(2));
+    drop(views);
+    assert_eq!(wait(&transfers).failed, [(0, 1)]);
+    assert!(!engine.driver.recover(), "the GPU was asked to copy memory that is not its own");
+}
+
+/// The third was said to be there, and had never been copied.
+#[test]
+fn only_blocks_that_are_there_are_said_to_be() {
+    let pool = Pool::new();
+    let source = Engine::new(|at| at as u8);
+    [1, 2].into_iter().for_each(|name| pool.put(name, &source.block(name as usize)));
+    let engine = Engine::new(|_| 0);
+    for config in [pool.config(), pool.config_elsewhere()] {
+        let client = Client::connect(config).expect("a client");
+        // SAFETY: the pretended GPU keeps its memory, and the blocks are looked at afterwards.
+        let mover = unsafe { DeviceMover::new(engine.layout(), engine.gpu.clone()) }.expect("the GPU's memory");
+        let keys = [key(1), key(99), key(2)];
+        let batch: Vec<Placed<'_>> = keys.iter().zip(0..).map(|(key, block)| Placed { key, group: 0, block }).collect();
+        let there = mover.load(&client, &batch, &|| true);
+        assert!(there[0] && !there[1], "{there:?}");
+        for (block, name) in [(0, 1), (2, 2)] {
+            assert!(!there[block] || engine.block(block) == source.block(name), "block {block} is not there");
+        }
+    }
+}
+
+/// Loads from all hosts took turns at one piece of memory.
+#[test]
+fn a_load_from_a_host_that_is_stopped_does_not_hold_up_one_from_another() {
+    let pool = Pool::without_node();
+    let stopped = Program::start("node", &pool);
+    let engine = Engine::new(|at| at as u8);
+    pool.put(1, &engine.block(1));
+    let elsewhere = tempfile::tempdir_in("/dev/shm").expect("a directory in shared memory");
+    let config = ClientConfig { dir: elsewhere.path().to_owned(), ..pool.config() };
+    let _other = start_node("n9", &config);
+    let writer = Client::connect(config).expect("a client");
+    let there = PutOptions { prefer: vec![NodeName::new("n9").expect("a name")], ..PutOptions::default() };
+    writer.put(key(2), &engine.block(2)[..], &there).expect("space");
+    let client = Client::connect(pool.config_elsewhere()).expect("a client");
+    assert!([1, 2].into_iter().all(|name| client.get(key(name)).is_ok_and(|found| found.is_some())));
+    let transfers = engine.transfers(&client);
+    stopped.signal("STOP");
+    transfers.submit(Direction::Load, job(1, &[1], &[1]));
+    std::thread::sleep(Duration::from_millis(50));
+    transfers.submit(Direction::Load, job(2, &[2], &[2]));
+    let first = wait(&transfers);
+    stopped.signal("CONT");
+    assert_eq!((first.id, first.failed), (2, vec![]));
+    eventually("the other is over, too", || is_over(&transfers));
+}
+
+fn is_over(transfers: &Transfers) -> bool {
+    transfers.poll().iter().any(|Finished { id, .. }| *id == 1)
+}
