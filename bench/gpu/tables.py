@@ -191,8 +191,8 @@ def table_d(agents: int, pause_scale: float) -> Table:
                 engine.ready().ask(prompt(2048), 8)
             for name, pair in {"without": without, "with the pool": pooled}.items():
                 print(f"{time.monotonic() - began:.0f} s: {name}", file=sys.stderr, flush=True)
+                # The other pair idles beside it, either way.
                 arms[name] = run_agents(pair, work, pause_scale)
-                ended(pair)
         finally:
             ended([*without, *pooled])
     requests = {name: arm.pop("all") for name, arm in arms.items()}
@@ -230,16 +230,23 @@ TABLES: dict[str, Callable[[], Table]] = {
 }
 
 
+def commit() -> str:
+    try:
+        line = ["git", "rev-parse", "--short", "HEAD"]
+        return subprocess.run(line, capture_output=True, text=True, check=False).stdout.strip()
+    except FileNotFoundError:
+        return "not known"
+
+
 def conditions() -> Table:
     import torch
     import vllm
 
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
     return {
         "gpu": torch.cuda.get_device_name(0),
         "torch": torch.__version__,
         "vllm": vllm.__version__,
-        "commit": os.environ.get("COMMIT", commit.stdout.strip()),
+        "commit": os.environ.get("COMMIT") or commit(),
         "cores": os.cpu_count(),
         "kernel": platform.release(),
         "token bytes": TOKEN_BYTES,
@@ -266,7 +273,9 @@ def main(name: str) -> None:
     table = TABLES[name]()
     table["seconds in all"] = round(time.monotonic() - began, 1)
     show(name, table)
-    out = Path(os.environ.get("OUT", ".")) / f"bench-gpu-{name}.json"
+    folder = Path(os.environ.get("OUT", "."))
+    folder.mkdir(parents=True, exist_ok=True)
+    out = folder / f"bench-gpu-{name}.json"
     out.write_text(json.dumps({"table": name, **conditions(), **table}, indent=1))
 
 

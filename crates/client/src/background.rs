@@ -2,18 +2,20 @@
 //!
 //! Four threads, so that none waits for another's business: the *scout* asks catalogs and scans the socket directory, the
 //! *watcher* sleeps on the sockets of this host's nodes, the *prober* calls on nodes that are down or suspect, and the
-//! *populator* enters new mappings into the page tables, which takes the kernel a while.
+//! *populator* enters new mappings into the page tables and pins them for devices, which takes the kernel a while.
 
 use crate::core::Core;
 use crate::peers::Peer;
+use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tidepool_store::Mapping;
+use tidepool_transfer::door::Door;
 use tidepool_types::Deadline;
 
 /// How often catalogs are asked for members and the socket directory is read.
@@ -169,11 +171,22 @@ impl Drop for Counted<'_> {
     }
 }
 
+/// Devices that are to reach whatever is mapped, for as long as somebody uses them.
+pub(crate) type Doors = Arc<Mutex<Vec<Weak<dyn Door>>>>;
+
 /// Starts the populator; it ends when the sender is dropped, and stops between two pieces of a mapping that nobody else
-/// uses any more. Nobody waits for it.
-pub(crate) fn start_populator() -> io::Result<SyncSender<Arc<Mapping>>> {
+/// uses any more. Nobody waits for it. It pins what is mapped for the devices, too: a request would wait for seconds.
+pub(crate) fn start_populator(doors: Doors) -> io::Result<SyncSender<Arc<Mapping>>> {
     let (sender, receiver): (_, Receiver<Arc<Mapping>>) = sync_channel(POPULATE_QUEUE);
-    let populate = move || receiver.iter().for_each(|mapping| mapping.populate(&|| Arc::strong_count(&mapping) > 1));
+    let populate = move || {
+        for mapping in receiver {
+            let doors: Vec<_> = doors.lock().iter().filter_map(Weak::upgrade).collect();
+            doors.iter().for_each(|door| {
+                mapping.pin(&**door);
+            });
+            mapping.populate(&|| Arc::strong_count(&mapping) > 1);
+        }
+    };
     std::thread::Builder::new().name("tp-populator".to_owned()).spawn(populate)?;
     Ok(sender)
 }

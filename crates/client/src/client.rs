@@ -37,6 +37,7 @@ enum Limit {
 struct Handle {
     core: Arc<Core>,
     workers: Workers,
+    doors: background::Doors,
     _background: Background,
 }
 
@@ -46,7 +47,8 @@ impl Client {
     pub fn connect(config: ClientConfig) -> Result<Self, ConnectError> {
         config.validate()?;
         let catalogs = Catalogs::new(&config.catalogs, CatalogsConfig::default())?;
-        let populator = background::start_populator()?;
+        let doors = background::Doors::default();
+        let populator = background::start_populator(Arc::clone(&doors))?;
         // A full queue only means that the mapping's first reads are slower.
         let core = Arc::new(Core::new(config, catalogs, move |mapping| {
             let _ = populator.try_send(Arc::clone(mapping));
@@ -56,7 +58,7 @@ impl Client {
         let limit = Limit::Budget(config.deadline);
         background::look_around(&core, (config.deadline / 2).min(FIRST_LOOK));
         let background = Background::start(&core)?;
-        Ok(Self { handle: Arc::new(Handle { core, workers, _background: background }), limit })
+        Ok(Self { handle: Arc::new(Handle { core, workers, doors, _background: background }), limit })
     }
 
     /// The same client with another time limit per call.
@@ -95,6 +97,10 @@ impl Client {
         self.handle.workers.spawn(move || work(&client)).inspect_err(|_| {
             crate::counters::add(&self.core().counters.calls_refused, 1);
         })
+    }
+
+    pub(crate) fn doors(&self) -> &background::Doors {
+        &self.handle.doors
     }
 
     pub(crate) fn core(&self) -> &Core {

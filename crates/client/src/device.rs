@@ -5,6 +5,7 @@ use crate::client::Client;
 use crate::config::Verify;
 use crate::counters::add;
 use crate::peers::{Memory, Peer};
+use std::sync::{Arc, Weak};
 use tidepool_store::{DeviceOutcome, DeviceRead};
 use tidepool_transfer::door::{DevicePiece, Door};
 use tidepool_types::BlockId;
@@ -72,11 +73,16 @@ impl Client {
         there
     }
 
-    /// Pins the memory of this host's nodes for a device, so that the first copies need not wait for it.
-    pub fn pin_for_device(&self, door: &dyn Door) {
+    /// Pins the memory of this host's nodes for a device, so that the first copies need not wait for it: of those that are there
+    /// before this returns, of those that come later in the background.
+    pub fn pin_for_device(&self, door: &Arc<dyn Door>) {
+        let mut doors = self.doors().lock();
+        doors.retain(|door| Weak::strong_count(door) > 0);
+        doors.push(Arc::downgrade(door));
+        drop(doors);
         let table = self.core().peers.table();
         table.locals.iter().filter_map(|peer| peer.memory()).for_each(|memory| {
-            memory.mapping.pin(door);
+            memory.mapping.pin(&**door);
         });
     }
 

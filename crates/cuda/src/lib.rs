@@ -39,6 +39,8 @@ pub mod fake;
 mod gpu;
 mod lane;
 mod nvidia;
+#[cfg(test)]
+mod on_a_gpu;
 mod range;
 mod symbols;
 

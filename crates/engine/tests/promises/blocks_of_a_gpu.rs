@@ -2,8 +2,9 @@
 
 use crate::gpu::{BLOCK, BLOCKS, Engine, PIECES, Pool, done, job, key, start_node};
 use crate::reports::{eventually, wait};
+use std::sync::Arc;
 use std::time::Duration;
-use tidepool_client::door::{DevicePiece, Door as _, Span, Way};
+use tidepool_client::door::{DevicePiece, Door, Span, Way};
 use tidepool_client::{Client, ClientConfig, DeviceParts, NodeName, Parts, PutItem, PutOptions, Verify};
 use tidepool_cuda::Driver as _;
 use tidepool_engine::{Direction, TransferConfig};
@@ -44,6 +45,24 @@ fn what_one_gpu_saves_another_loads_bit_for_bit_and_straight_from_shared_memory(
     // Checksums were made from the slab: a reader that verifies agrees with them.
     let verifying = Client::connect(ClientConfig { verify: Verify::Always, ..pool.config() }).expect("a client");
     assert_eq!(verifying.get(key(10)).expect("no error"), Some(written.block(3)));
+}
+
+/// The first request after a node had joined, or restarted, waited until all of its memory was pinned.
+#[test]
+fn the_memory_of_a_node_that_joins_is_pinned_before_anybody_asks_for_its_blocks() {
+    let mut pool = Pool::without_node();
+    let engine = Engine::new(|at| at as u8);
+    let client = pool.client();
+    let door: Arc<dyn Door> = engine.gpu.clone();
+    client.pin_for_device(&door);
+    for _ in 0..2 {
+        pool.node = Some(start_node("n0", &pool.config()));
+        eventually("the node's memory is pinned", || engine.driver.books().pinned == 1);
+        pool.node = None;
+        eventually("it is let go", || engine.driver.books().pinned == 0);
+    }
+    drop((client, door));
+    engine.end();
 }
 
 #[test]

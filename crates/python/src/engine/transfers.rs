@@ -165,9 +165,10 @@ fn mover(client: &Client, layout: Layout, device: Option<u32>) -> PyResult<Means
     };
     let unusable = |error: DoorError| raise("TidepoolError", format!("GPU {device} cannot be used: {error}"), None);
     let gpu = Arc::new(tidepool_cuda::open(device).map_err(unusable)?);
-    client.pin_for_device(&*gpu);
+    let door = Arc::clone(&gpu) as Arc<dyn Door>;
+    client.pin_for_device(&door);
     // SAFETY: see above.
-    let mover = unsafe { DeviceMover::new(layout, Arc::clone(&gpu) as Arc<dyn Door>) };
+    let mover = unsafe { DeviceMover::new(layout, door) };
     Ok((Box::new(mover.map_err(|error| invalid(error.to_string()))?), Some(gpu)))
 }
 
