@@ -2,8 +2,8 @@
 //!
 //! The first question about a prefix is handed to a thread and answered with "not yet"; asked again, the answer is there. What
 //! was answered is remembered for a moment, in a bounded table: an engine asks again about every request that it could not
-//! schedule yet. Hashes are chained, so the last one and the place where the question starts name the whole question: two
-//! requests with the same prompt share one answer.
+//! schedule yet. That blocks were not there is remembered until the engine has stored some itself. Hashes are chained, so the
+//! last one and the place where the question starts name the whole question: two requests with the same prompt share one answer.
 
 use crate::crew::Crew;
 use crate::keys::{Hashes, KeyPrefix};
@@ -104,15 +104,19 @@ struct Answers {
     by_question: HashMap<Vec<u8>, Answer>,
     /// Oldest first.
     order: VecDeque<Vec<u8>>,
+    /// How often this engine has stored blocks.
+    stored: u64,
 }
 
 #[derive(Clone, Copy)]
 enum Answer {
     Pending,
     /// `told` is when it was first given: until then it is good however old it is, or an engine with long steps would ask for ever.
+    /// `holds` is for how many of this engine's stores it holds: of a prefix that was there as a whole for any.
     Known {
         run: usize,
         told: Option<Instant>,
+        holds: Option<u64>,
     },
 }
 
@@ -152,13 +156,19 @@ impl Lookup {
         if let Some(answer) = self.shared.recall(&name) {
             return answer.or_else(|| self.shared.wait(&name, patience));
         }
-        let question = Question { shared: Arc::clone(&self.shared), name: name.clone(), hashes, run: 0 };
+        let asked_at = self.shared.answers.lock().stored;
+        let question = Question { shared: Arc::clone(&self.shared), name: name.clone(), hashes, asked_at, run: 0 };
         if let Err(Work::Question(refused)) = self.crew.give(Work::Question(question)) {
             count(&self.shared.counters.refused, 1);
             drop(refused);
             return Some(0);
         }
         self.shared.wait(&name, patience)
+    }
+
+    /// The engine has stored blocks: what was not there may be there now.
+    pub fn have_stored(&self) {
+        self.shared.answers.lock().stored += 1;
     }
 
     /// Stores a small block in the background; dropped when too much waits.
@@ -189,6 +199,8 @@ struct Question {
     shared: Arc<Shared>,
     name: Vec<u8>,
     hashes: Hashes,
+    /// How often the engine had stored blocks by then.
+    asked_at: u64,
     run: usize,
 }
 
@@ -205,7 +217,8 @@ impl Question {
 
 impl Drop for Question {
     fn drop(&mut self) {
-        self.shared.learn(&self.name, self.run);
+        let is_whole = self.run == self.hashes.len();
+        self.shared.learn(&self.name, self.run, (!is_whole).then_some(self.asked_at));
     }
 }
 
@@ -213,14 +226,15 @@ impl Shared {
     /// What is known: an answer, `Some(None)` while it is being found out, `None` for a question that is new and now pending.
     fn recall(&self, name: &[u8]) -> Option<Option<usize>> {
         let mut answers = self.answers.lock();
+        let stored = answers.stored;
         match answers.by_question.get_mut(name) {
             Some(Answer::Pending) => return Some(None),
-            Some(Answer::Known { run, told }) => match told {
+            Some(Answer::Known { run, told, holds }) => match told {
                 None => {
                     *told = Some(Instant::now());
                     return Some(Some(*run));
                 }
-                Some(since) if since.elapsed() < self.config.fresh => {
+                Some(since) if since.elapsed() < self.config.fresh && holds.is_none_or(|at| at == stored) => {
                     count(&self.counters.remembered, 1);
                     return Some(Some(*run));
                 }
@@ -239,11 +253,11 @@ impl Shared {
         None
     }
 
-    fn learn(&self, name: &[u8], run: usize) {
+    fn learn(&self, name: &[u8], run: usize, holds: Option<u64>) {
         let mut answers = self.answers.lock();
         // Forgotten meanwhile: whoever still wants to know asks again.
         if let Some(answer) = answers.by_question.get_mut(name) {
-            *answer = Answer::Known { run, told: None };
+            *answer = Answer::Known { run, told: None, holds };
         }
         drop(answers);
         self.arrived.notify_all();
@@ -253,7 +267,7 @@ impl Shared {
         let until = Instant::now() + patience;
         let mut answers = self.answers.lock();
         loop {
-            if let Some(Answer::Known { run, told }) = answers.by_question.get_mut(name) {
+            if let Some(Answer::Known { run, told, .. }) = answers.by_question.get_mut(name) {
                 told.get_or_insert_with(Instant::now);
                 return Some(*run);
             }

@@ -177,6 +177,23 @@ fn a_question_is_answered_later_and_then_remembered() {
     assert!(stats.remembered >= 1);
 }
 
+/// That nothing was there was remembered for a second, also by the engine that had stored it meanwhile.
+#[test]
+fn what_was_not_there_is_asked_for_again_once_the_engine_has_stored_something() {
+    let pool = Pool::new();
+    let client = pool.client();
+    let lookup = Lookup::start(&client, vec![chain("a/", 1, Need::All)], LookupConfig::default()).expect("threads");
+    assert_eq!(lookup.ask(hashes(0..4), 0, PATIENCE), Some(0));
+    put(&client, "a/", 0..4);
+    assert_eq!(lookup.ask(hashes(0..4), 0, PATIENCE), Some(0), "remembered");
+    lookup.have_stored();
+    assert_eq!(lookup.ask(hashes(0..4), 0, PATIENCE), Some(4));
+    // What was there is remembered all the same.
+    lookup.have_stored();
+    assert_eq!(lookup.ask(hashes(0..4), 0, PATIENCE), Some(4));
+    assert_eq!(lookup.stats().lookups, 2);
+}
+
 #[test]
 fn only_blocks_after_those_that_the_engine_has_are_looked_for() {
     let pool = Pool::new();

@@ -58,6 +58,11 @@ impl BlockLookup {
         py.detach(|| self.open.with(|lookup| lookup.ask(hashes, skip, patience)))
     }
 
+    /// The engine has stored blocks: what was not there may be there now.
+    fn have_stored(&self) -> PyResult<()> {
+        self.open.with(Lookup::have_stored)
+    }
+
     /// Stores a small block in the background.
     fn note(&self, key: Key, value: Vec<u8>) -> PyResult<()> {
         self.open.with(|lookup| lookup.note(key.as_ref().to_vec(), value))

@@ -273,6 +273,8 @@ class SchedulerSide:
             self._begin()
         if self._pins:
             self._events += self._pins.release(report.saved, report.incomplete)
+        if self._lookup and report.saved:
+            self._lookup.have_stored()
         for request_id in report.failed:
             if tracked := self._requests.get(request_id):
                 self._failed.add(request_id)
