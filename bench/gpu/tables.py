@@ -100,7 +100,7 @@ def table_b() -> Table:
     def restored(name: str, engine: Engine, asked: list[list[int]], length: int, turn: int) -> None:
         """Computes, lets the engine forget, and asks again."""
         engine.ask(asked)
-        # Stored in the background; that nothing was there is remembered for a second.
+        # Stored in the background.
         time.sleep(1.2 + length / 40960)
         engine.forget()
         note(name, length, turn, engine.ask(asked), length - BLOCK)
