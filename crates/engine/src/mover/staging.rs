@@ -62,11 +62,12 @@ impl Stagings {
                 Ok(staging) => return Ok(Lent { staging: Some(staging), to: self }),
                 Err(error) => {
                     state.made -= 1;
+                    // What the others have, or are about to have, has to do. Who waits for them hears that they failed, too.
+                    state.most = state.made.max(1);
+                    self.freed.notify_all();
                     if state.made == 0 {
                         return Err(error);
                     }
-                    // What the others have has to do.
-                    state.most = state.made;
                 }
             }
         }
@@ -136,5 +137,55 @@ impl Staging {
     pub(super) fn new(door: &dyn Door, longest: usize) -> Result<Self, DoorError> {
         let half = || Half::new(door, HALF.max(longest).next_multiple_of(PAGE));
         Ok(Self { halves: [half()?, half()?] })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Barrier;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use tidepool_client::door::{DevicePiece, Flight, Moment, Span, Way};
+
+    /// Refuses to pin, the first two times when both have asked.
+    #[derive(Debug)]
+    struct Refusing {
+        both: Barrier,
+        asked: AtomicUsize,
+    }
+
+    fn refused() -> DoorError {
+        DoorError { call: "pin", reason: "for the test".to_owned() }
+    }
+
+    impl Door for Refusing {
+        unsafe fn pin(&self, _: *mut u8, _: usize, _: bool) -> Result<Box<dyn Pinned>, DoorError> {
+            if self.asked.fetch_add(1, Ordering::Relaxed) < 2 {
+                self.both.wait();
+            }
+            Err(refused())
+        }
+
+        unsafe fn begin(&self, _: Way, _: &[Span]) -> Result<Box<dyn Flight>, DoorError> {
+            Err(refused())
+        }
+
+        fn moment(&self, _: u64) -> Result<Box<dyn Moment>, DoorError> {
+            Err(refused())
+        }
+
+        fn has(&self, _: DevicePiece) -> bool {
+            false
+        }
+    }
+
+    /// The first waited for what the second was about to have, and was not told that it had failed, too: for ever.
+    #[test]
+    fn two_that_are_refused_at_once_both_hear_of_it() {
+        let (stagings, door) = (Stagings::default(), Refusing { both: Barrier::new(2), asked: AtomicUsize::new(0) });
+        std::thread::scope(|scope| {
+            let taking = [(); 2].map(|()| scope.spawn(|| stagings.take(&door, 1).map(drop)));
+            taking.into_iter().for_each(|taken| assert_eq!(taken.join().expect("ended"), Err(refused())));
+        });
     }
 }
