@@ -110,14 +110,11 @@ struct Answers {
 
 #[derive(Clone, Copy)]
 enum Answer {
-    Pending,
+    /// `stored` is how often the engine had stored blocks when it was asked.
+    Pending { stored: u64 },
     /// `told` is when it was first given: until then it is good however old it is, or an engine with long steps would ask for ever.
-    /// `holds` is for how many of this engine's stores it holds: of a prefix that was there as a whole for any.
-    Known {
-        run: usize,
-        told: Option<Instant>,
-        holds: Option<u64>,
-    },
+    /// Where blocks were missing, `missed_at` is how often the engine had stored some by then: afterwards they may be there.
+    Known { run: usize, told: Option<Instant>, missed_at: Option<u64> },
 }
 
 impl Lookup {
@@ -156,8 +153,7 @@ impl Lookup {
         if let Some(answer) = self.shared.recall(&name) {
             return answer.or_else(|| self.shared.wait(&name, patience));
         }
-        let asked_at = self.shared.answers.lock().stored;
-        let question = Question { shared: Arc::clone(&self.shared), name: name.clone(), hashes, asked_at, run: 0 };
+        let question = Question { shared: Arc::clone(&self.shared), name: name.clone(), hashes, run: 0 };
         if let Err(Work::Question(refused)) = self.crew.give(Work::Question(question)) {
             count(&self.shared.counters.refused, 1);
             drop(refused);
@@ -199,8 +195,6 @@ struct Question {
     shared: Arc<Shared>,
     name: Vec<u8>,
     hashes: Hashes,
-    /// How often the engine had stored blocks by then.
-    asked_at: u64,
     run: usize,
 }
 
@@ -217,8 +211,7 @@ impl Question {
 
 impl Drop for Question {
     fn drop(&mut self) {
-        let is_whole = self.run == self.hashes.len();
-        self.shared.learn(&self.name, self.run, (!is_whole).then_some(self.asked_at));
+        self.shared.learn(&self.name, self.run, self.run == self.hashes.len());
     }
 }
 
@@ -228,13 +221,13 @@ impl Shared {
         let mut answers = self.answers.lock();
         let stored = answers.stored;
         match answers.by_question.get_mut(name) {
-            Some(Answer::Pending) => return Some(None),
-            Some(Answer::Known { run, told, holds }) => match told {
+            Some(Answer::Pending { .. }) => return Some(None),
+            Some(Answer::Known { run, told, missed_at }) => match told {
                 None => {
                     *told = Some(Instant::now());
                     return Some(Some(*run));
                 }
-                Some(since) if since.elapsed() < self.config.fresh && holds.is_none_or(|at| at == stored) => {
+                Some(since) if since.elapsed() < self.config.fresh && missed_at.is_none_or(|at| at == stored) => {
                     count(&self.counters.remembered, 1);
                     return Some(Some(*run));
                 }
@@ -249,15 +242,17 @@ impl Shared {
                 answers.order.push_back(name.to_vec());
             }
         }
-        answers.by_question.insert(name.to_vec(), Answer::Pending);
+        answers.by_question.insert(name.to_vec(), Answer::Pending { stored });
         None
     }
 
-    fn learn(&self, name: &[u8], run: usize, holds: Option<u64>) {
+    fn learn(&self, name: &[u8], run: usize, is_whole: bool) {
         let mut answers = self.answers.lock();
         // Forgotten meanwhile: whoever still wants to know asks again.
-        if let Some(answer) = answers.by_question.get_mut(name) {
-            *answer = Answer::Known { run, told: None, holds };
+        if let Some(answer) = answers.by_question.get_mut(name)
+            && let Answer::Pending { stored } = *answer
+        {
+            *answer = Answer::Known { run, told: None, missed_at: (!is_whole).then_some(stored) };
         }
         drop(answers);
         self.arrived.notify_all();

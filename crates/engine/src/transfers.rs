@@ -246,7 +246,8 @@ struct Running {
 impl Running {
     fn run(mut self, ending: &Ending<'_>) {
         // Until then nothing has begun, and the end does not wait for it.
-        match self.after.take().map(|after| after.wait(&|| !ending.is_near())) {
+        let go_on = || !ending.is_near();
+        match self.after.take().map(|after| after.wait(&go_on)) {
             None | Some(Ok(true)) => {}
             Some(Ok(false)) => return,
             Some(Err(error)) => {
@@ -259,7 +260,6 @@ impl Running {
         let keys: Vec<Vec<u8>> = self.job.parts.iter().flat_map(keys).collect();
         let placed: Vec<Placed<'_>> =
             self.places().zip(&keys).map(|((group, block), key)| Placed { key, group, block }).collect();
-        let go_on = || !ending.is_near();
         for batch in batches(&placed, shared.mover.batch_bytes(), |group| shared.mover.block_len(group)) {
             let done = match self.direction {
                 Direction::Load => shared.load(batch, &go_on),
