@@ -1,5 +1,6 @@
 """A catalog and a node in a process of their own, which can be stopped: calls then wait for as long as they may."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -16,6 +17,12 @@ sys.stdin.read()
 """
 
 
+def stop(process: subprocess.Popen[str]) -> None:
+    """Stops a child; when this returns it has stopped. Its threads run on for a moment after the signal."""
+    process.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED)
+
+
 class Elsewhere:
     """The process."""
 
@@ -27,7 +34,7 @@ class Elsewhere:
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
-        self.process.send_signal(signal.SIGSTOP)
+        stop(self.process)
         try:
             yield
         finally:

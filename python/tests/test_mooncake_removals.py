@@ -12,6 +12,7 @@ import mooncake.store as store_module
 import pytest
 from mooncake.store import MooncakeDistributedStore
 
+from .held import stop
 from .mooncake_store.conftest import MIB, Master, free_port
 
 
@@ -59,7 +60,7 @@ def test_a_remove_that_could_not_ask_the_owner_says_so_and_not_that_nothing_is_t
     with segment(master) as process:
         store = new_store(master)
         assert store.put("kept", b"by a stopped segment") == 0
-        process.send_signal(signal.SIGSTOP)
+        stop(process)
         assert store.remove("kept", True) == -900
         assert store.batch_remove(["kept", ""], True) == [-900, -704]
         assert store.remove_all(True) == -900

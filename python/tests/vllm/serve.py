@@ -12,6 +12,7 @@ import signal
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -72,12 +73,20 @@ class Served:
 
         def stop_and_begin(step: Any) -> None:
             if step.loads:
-                os.kill(pid, signal.SIGSTOP)
+                stop(pid)
                 threading.Timer(1, os.kill, (pid, signal.SIGKILL)).start()
                 side.begin_loads = begin
             begin(step)
 
         side.begin_loads = stop_and_begin
+
+
+def stop(pid: int) -> None:
+    """Stops a process, which need not be a child; when this returns, all of its threads have stopped."""
+    os.kill(pid, signal.SIGSTOP)
+    threads = Path(f"/proc/{pid}/task")
+    while any(thread.read_text().rpartition(") ")[2][0] != "T" for thread in threads.glob("*/stat")):
+        time.sleep(0.001)
 
 
 def prompt_of(seed: int, length: int) -> list[int]:

@@ -1,6 +1,6 @@
 //! Processes of a pool, started for one test and ended with it.
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -31,8 +31,13 @@ impl Process {
         Self { child, ready }
     }
 
+    /// Sends it a signal. When this returns after a STOP, it has stopped: its threads run on for a moment.
     pub(crate) fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).expect("the process is ours and not yet waited for");
+        let pid = Pid::from_child(&self.child);
+        kill_process(pid, signal).expect("the process is ours and not yet waited for");
+        if signal == Signal::STOP {
+            waitpid(Some(pid), WaitOptions::UNTRACED).expect("a child stops");
+        }
     }
 
     pub(crate) fn kill(mut self) {

@@ -2,6 +2,7 @@
 
 use crate::gpu::{BLOCKS, Engine, PIECES, Pool, done, job, start_node};
 use crate::reports::{eventually, wait};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
 use tidepool_client::door::Door as _;
@@ -277,10 +278,13 @@ impl Program {
         program
     }
 
-    /// Sends it a signal by name.
-    pub(crate) fn signal(&self, name: &str) {
-        let sent = Command::new("kill").args([format!("-{name}"), self.0.id().to_string()]).status();
-        assert!(sent.is_ok_and(|status| status.success()), "{name} was not sent");
+    /// Sends it a signal. When this returns after a STOP, it has stopped: its threads run on for a moment.
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = Pid::from_child(&self.0);
+        kill_process(pid, signal).expect("a child that was not waited for can be signalled");
+        if signal == Signal::STOP {
+            waitpid(Some(pid), WaitOptions::UNTRACED).expect("a child stops");
+        }
     }
 
     fn kill(&mut self) {

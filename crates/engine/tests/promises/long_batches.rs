@@ -4,6 +4,7 @@
 use crate::a_gpu_that_fails::Program;
 use crate::gpu::{BLOCKS, Engine, Pool, job, key, start_node};
 use crate::reports::{eventually, wait};
+use rustix::process::Signal;
 use std::time::Duration;
 use tidepool_client::{Client, ClientConfig, NodeName, Pin, PutOptions, View};
 use tidepool_cuda::Driver as _;
@@ -130,12 +131,12 @@ fn a_load_from_a_host_that_is_stopped_does_not_hold_up_one_from_another() {
     let client = Client::connect(pool.config_elsewhere()).expect("a client");
     assert!([1, 2].into_iter().all(|name| client.get(key(name)).is_ok_and(|found| found.is_some())));
     let transfers = engine.transfers(&client);
-    stopped.signal("STOP");
+    stopped.signal(Signal::STOP);
     transfers.submit(Direction::Load, job(1, &[1], &[1]));
     std::thread::sleep(Duration::from_millis(50));
     transfers.submit(Direction::Load, job(2, &[2], &[2]));
     let first = wait(&transfers);
-    stopped.signal("CONT");
+    stopped.signal(Signal::CONT);
     assert_eq!((first.id, first.failed), (2, vec![]));
     eventually("the other is over, too", || is_over(&transfers));
 }
