@@ -168,7 +168,9 @@ fn a_catalog_that_comes_back_is_asked_again() {
 fn more_ids_than_fit_into_one_message_are_asked_in_parts() {
     let server = catalog();
     let _fleet = fill(&server, 10);
-    let catalogs = catalogs(&[server.address()]);
+    // A quarter of a million ids may take a busy host longer than a catalog is usually waited for.
+    let patient = CatalogsConfig { attempt: Duration::from_secs(60), ..CatalogsConfig::default() };
+    let catalogs = Catalogs::new(&[server.address().to_string()], patient).unwrap();
     let many = wire::MAX_IDS as u64 + 5;
     let mut wanted = ids(1_000_000..1_000_000 + many);
     wanted[wire::MAX_IDS + 1] = id(3);

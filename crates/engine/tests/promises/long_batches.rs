@@ -129,7 +129,9 @@ fn a_load_from_a_host_that_is_stopped_does_not_hold_up_one_from_another() {
     let there = PutOptions { prefer: vec![NodeName::new("n9").expect("a name")], ..PutOptions::default() };
     writer.put(key(2), &engine.block(2)[..], &there).expect("space");
     let client = Client::connect(pool.config_elsewhere()).expect("a client");
-    assert!([1, 2].into_iter().all(|name| client.get(key(name)).is_ok_and(|found| found.is_some())));
+    eventually("the client has reached both hosts", || {
+        [1, 2].into_iter().all(|name| client.get(key(name)).is_ok_and(|found| found.is_some()))
+    });
     let transfers = engine.transfers(&client);
     stopped.signal(Signal::STOP);
     transfers.submit(Direction::Load, job(1, &[1], &[1]));
