@@ -1,4 +1,7 @@
 //! Shared memory: files that are allocated and touched when made, mapped by whoever is handed a descriptor.
+//!
+//! Where the kernel can, they lie in huge pages: a copy of a small block is mostly the walk to its page, and memory is
+//! cleared, entered into page tables and pinned for a device 512 pages at a time.
 
 use crate::sync::AtomicU64;
 use parking_lot::Mutex;
@@ -15,11 +18,39 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const STEP: u64 = 64 << 20;
 /// Threads that touch memory: more would wait for the kernel's locks, and for the memory.
 const MOST_THREADS: usize = 16;
+/// Bytes of a huge page. Only where mappings start at a multiple of it does the kernel map a file's huge pages as such.
+const HUGE_PAGE: usize = 2 << 20;
+/// More than the pages of any file system.
+const LARGEST_PAGE: usize = 16 << 30;
 
 /// A shared mapping of a whole file.
 pub(crate) struct Memory {
     start: NonNull<u8>,
     len: usize,
+    _addresses: Addresses,
+}
+
+/// A range of addresses, and whatever is mapped there.
+struct Addresses {
+    start: *mut u8,
+    len: usize,
+}
+
+impl Addresses {
+    /// Addresses that nothing else is mapped at until these are dropped.
+    fn reserve(len: usize) -> io::Result<Self> {
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: a fresh mapping at an address that the kernel chooses touches no memory that Rust knows of.
+        let start = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, ProtFlags::empty(), flags)? };
+        Ok(Self { start: start.cast(), len })
+    }
+}
+
+impl Drop for Addresses {
+    fn drop(&mut self) {
+        // SAFETY: nothing borrowed from the mapping outlives it.
+        let _ = unsafe { rustix::mm::munmap(self.start.cast(), self.len) };
+    }
 }
 
 // SAFETY: a mapping is only an address range that stays mapped until drop; what may be done with its bytes is decided by
@@ -39,16 +70,21 @@ pub(crate) fn allocate(file: &OwnedFd, len: u64, go_on: &dyn Fn() -> bool) -> io
 impl Memory {
     /// Maps all of `file`. The owner must never shorten a file that it has handed out.
     pub(crate) fn map(file: impl AsFd, writable: bool) -> io::Result<Self> {
-        let len = rustix::fs::fstat(&file)?.st_size as u64;
-        let len = usize::try_from(len).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        let found = rustix::fs::fstat(&file)?;
+        let len = usize::try_from(found.st_size).map_err(|_| io::ErrorKind::OutOfMemory)?;
         if len == 0 || !len.is_multiple_of(8) {
             return Err(io::Error::new(io::ErrorKind::InvalidData, format!("a shared file of {len} bytes")));
         }
         let protection = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
-        // SAFETY: a fresh mapping at an address that the kernel chooses touches no memory that Rust knows of.
-        let start = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, protection, MapFlags::SHARED, file, 0)? };
+        // A file on hugetlbfs may have larger pages.
+        let page = (found.st_blksize as usize).clamp(HUGE_PAGE, LARGEST_PAGE).next_power_of_two();
+        let addresses = Addresses::reserve(len.checked_add(page).ok_or(io::ErrorKind::OutOfMemory)?)?;
+        let aligned = addresses.start.wrapping_add(addresses.start.align_offset(page));
+        let flags = MapFlags::SHARED | MapFlags::FIXED;
+        // SAFETY: it takes the place of addresses that were reserved for it: a page more than it is long.
+        let start = unsafe { rustix::mm::mmap(aligned.cast(), len, protection, flags, file, 0)? };
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Self { start, len })
+        Ok(Self { start, len, _addresses: addresses })
     }
 
     /// Enters all pages into this process's page tables, so that the first copy is as fast as the second. The kernel
@@ -70,7 +106,7 @@ impl Memory {
             while !is_over.load(Ordering::Relaxed)
                 && let Some(piece) = next()
             {
-                if !go_on() || self.populate_piece(piece, true).is_err() {
+                if !go_on() || self.touch_piece(piece).is_err() {
                     is_over.store(true, Ordering::Relaxed);
                 }
             }
@@ -88,6 +124,24 @@ impl Memory {
     fn pieces(&self) -> impl Iterator<Item = Range<u64>> + use<> {
         let len = self.len();
         (0..len).step_by(STEP as usize).map(move |start| start..len.min(start + STEP))
+    }
+
+    fn touch_piece(&self, piece: Range<u64>) -> io::Result<()> {
+        self.ask_for_huge_pages(piece.clone());
+        self.populate_piece(piece, true)
+    }
+
+    /// Has the kernel back a piece with huge pages. Where it cannot (before Linux 6.1, on another file system, where memory
+    /// does not lie together), small ones do as well, but slower.
+    fn ask_for_huge_pages(&self, piece: Range<u64>) {
+        let pages = piece.clone().step_by(HUGE_PAGE).filter(|page| page + HUGE_PAGE as u64 <= piece.end);
+        // The kernel does so only where something is there already: the first of the small pages.
+        if pages.map(|page| self.populate_piece(page..page + 1, true)).all(|touched| touched.is_ok())
+            && let Some(address) = self.at(piece.start, piece.end - piece.start)
+        {
+            // SAFETY: the bytes stay what they are, and where they are; only the pages under them change.
+            unsafe { libc::madvise(address.cast(), (piece.end - piece.start) as usize, libc::MADV_COLLAPSE) };
+        }
     }
 
     fn populate_piece(&self, piece: Range<u64>, writable: bool) -> io::Result<()> {
@@ -119,13 +173,6 @@ impl Memory {
     }
 }
 
-impl Drop for Memory {
-    fn drop(&mut self) {
-        // SAFETY: nothing borrowed from the mapping outlives it.
-        let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) };
-    }
-}
-
 /// Asks the processor to have the line at `address` in cache soon.
 pub(crate) fn prefetch(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
@@ -135,4 +182,61 @@ pub(crate) fn prefetch(address: *const u8) {
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = address;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEN: u64 = 8 << 20;
+
+    fn file() -> OwnedFd {
+        let file = tempfile::tempfile_in("/dev/shm").expect("/dev/shm can be written to");
+        file.set_len(LEN).expect("a length");
+        file.into()
+    }
+
+    /// Kilobytes of a mapping that are mapped in huge pages.
+    fn in_huge_pages(memory: &Memory) -> u64 {
+        let maps = std::fs::read_to_string("/proc/self/smaps").expect("this process's mappings");
+        let start = format!("{:x}-", memory.start.as_ptr().addr());
+        let lines = maps.lines().skip_while(|line| !line.starts_with(&start));
+        let said = lines.skip(1).find_map(|line| line.strip_prefix("ShmemPmdMapped:"));
+        said.and_then(|rest| rest.trim().strip_suffix(" kB")?.parse().ok()).expect("the kernel says so of each mapping")
+    }
+
+    /// Whether the kernel makes huge pages of small ones here.
+    fn kernel_can() -> bool {
+        let memory = Memory::map(file(), true).expect("mapped");
+        memory.populate(true, &|| true);
+        let address = memory.at(0, LEN).expect("all of it");
+        // SAFETY: no byte changes.
+        unsafe { libc::madvise(address.cast(), LEN as usize, libc::MADV_COLLAPSE) == 0 }
+    }
+
+    #[test]
+    fn memory_lies_in_huge_pages_where_the_kernel_has_them() {
+        if !kernel_can() {
+            eprintln!("SKIPPED: this kernel makes no huge pages of /dev/shm, or has none to give");
+            return;
+        }
+        let file = file();
+        let owner = Memory::map(&file, true).expect("mapped");
+        owner.touch(&|| true);
+        assert_eq!(in_huge_pages(&owner), LEN / 1024, "all of the owner's");
+        let reader = Memory::map(&file, false).expect("mapped");
+        reader.populate(false, &|| true);
+        assert_eq!(in_huge_pages(&reader), LEN / 1024, "and a reader's");
+        assert!(owner.words().iter().all(|word| word.load(Ordering::Relaxed) == 0));
+    }
+
+    #[test]
+    fn mappings_come_and_go_without_a_trace() {
+        let mapped = || std::fs::read_to_string("/proc/self/maps").expect("this process's mappings").lines().count();
+        let file = file();
+        drop(Memory::map(&file, true).expect("mapped"));
+        let before = mapped();
+        (0..100).for_each(|_| drop(Memory::map(&file, true).expect("mapped")));
+        assert!(mapped() <= before + 5, "a hundred mappings left {} lines of {before}", mapped());
+    }
 }
