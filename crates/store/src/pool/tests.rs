@@ -9,7 +9,7 @@ use crate::layout::{MAP_MARK, SLAB_MARK};
 use crate::placed::Placed;
 use crate::pool::reserve::{NoRoom, Sealed};
 use crate::{Mapping, ShmTransport};
-use common::{create, id, put, reserve, soon, sums};
+use common::{create, id, put, reserve, sums};
 use std::collections::HashMap;
 use std::io::Write as _;
 use std::os::unix::net::UnixListener;
@@ -45,9 +45,11 @@ fn get(transport: &mut ShmTransport, key: &[u8]) -> Result<Vec<u8>, Failure> {
 
 fn get_range(transport: &mut ShmTransport, key: &[u8], offset: u64, len: Option<u64>) -> Result<Vec<u8>, Failure> {
     let read = ReadOp { token: 3, id: id(key), copy: None, offset, len, destination: Destination::Allocate };
-    assert_eq!(transport.submit(vec![Op::Read(read)], soon()), [Ok(())]);
+    // However busy the host is.
+    let deadline = Deadline::after(Duration::from_secs(60));
+    assert_eq!(transport.submit(vec![Op::Read(read)], deadline), [Ok(())]);
     let mut done = Vec::new();
-    transport.poll(&mut done, soon());
+    transport.poll(&mut done, deadline);
     match done.pop() {
         Some(Completion { token: 3, outcome: Ok(Done::Read { data: Some(data), .. }) }) => Ok(data),
         Some(Completion { outcome: Err(failure), .. }) => Err(failure),

@@ -41,7 +41,7 @@ pub(crate) fn id(key: &[u8]) -> BlockId {
     BlockId::derive(&TenantSecret::DEFAULT, Key::new(key).unwrap())
 }
 
-pub(crate) fn soon() -> Deadline {
+fn soon() -> Deadline {
     Deadline::after(Duration::from_millis(20))
 }
 
