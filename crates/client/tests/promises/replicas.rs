@@ -133,11 +133,13 @@ fn replicas_share_the_reads() {
     for key in &keys {
         assert_eq!(client.put(key, key.as_bytes(), &replicas(3)).unwrap().replicas, 3);
     }
-    assert!(client.get_batch(&keys).into_iter().all(|answer| answer.unwrap().is_some()));
     let hits = |metric: tidepool_types::Metric| match metric.value {
         tidepool_types::Value::Counter(hits) if metric.name == "tidepool_node_hits_total" => hits,
         _ => 0,
     };
-    let served: Vec<u64> = cluster.nodes.iter().map(|node| node.metrics().into_iter().map(hits).sum()).collect();
-    assert!(served.iter().all(|hits| *hits > 0), "{served:?}");
+    // On a busy host a node may answer so late that others are asked for a while.
+    eventually("every node has served reads", || {
+        assert!(client.get_batch(&keys).into_iter().all(|answer| answer.unwrap().is_some()));
+        cluster.nodes.iter().all(|node| node.metrics().into_iter().map(hits).sum::<u64>() > 0)
+    });
 }
