@@ -221,13 +221,13 @@ mod tests {
             return;
         }
         // Others on this host may have taken the last one a moment ago.
-        let touched = (0..10).map(|_| {
+        let touch = |_| {
             let file = file();
             let owner = Memory::map(&file, true).expect("mapped");
             owner.touch(&|| true);
             (file, owner)
-        });
-        let whole = touched.into_iter().find(|(_, owner)| in_huge_pages(owner) == LEN / 1024);
+        };
+        let whole = (0..10).map(touch).find(|(_, owner)| in_huge_pages(owner) == LEN / 1024);
         let (file, owner) = whole.expect("all of the owner's");
         let reader = Memory::map(&file, false).expect("mapped");
         reader.populate(false, &|| true);

@@ -1,7 +1,9 @@
 //! Real processes on free ports, with directories of their own in memory, ended when a test ends.
 #![allow(dead_code, reason = "each test file uses a part of this")]
 
-use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+pub(crate) mod signals;
+
+use rustix::process::Signal;
 use serde_json::Value;
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
@@ -125,14 +127,8 @@ impl Daemon {
         self.child.id()
     }
 
-    /// Sends a signal to this process, and to no other. When this returns after a STOP, it has stopped: its threads run on
-    /// for a moment.
     pub(crate) fn signal(&self, signal: Signal) {
-        let pid = Pid::from_child(&self.child);
-        kill_process(pid, signal).expect("a child that was not waited for can be signalled");
-        if signal == Signal::STOP {
-            waitpid(Some(pid), WaitOptions::UNTRACED).expect("a child stops");
-        }
+        signals::send(&self.child, signal);
     }
 
     /// Waits for its end.

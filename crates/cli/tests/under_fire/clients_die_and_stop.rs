@@ -3,8 +3,9 @@
 
 use super::aftermath::{catalogs_equal_the_nodes, every_byte_can_be_used, nothing_is_kept};
 use super::cluster::{Cluster, Random, seed};
+use super::signals;
 use super::worker::{self, Role, Work};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use std::process::Child;
 use std::time::Duration;
 
@@ -26,10 +27,6 @@ fn start(cluster: &Cluster, number: u64, seed: u64, (role, node): (Role, Option<
     worker::start(&work, &cluster.addresses, dir)
 }
 
-fn signal(child: &Child, signal: Signal) {
-    kill_process(Pid::from_child(child), signal).expect("the child is ours and not yet waited for");
-}
-
 /// Kills clients at random points of their work.
 fn kill_clients(cluster: &Cluster, seed: u64) {
     let mut random = Random(seed);
@@ -37,7 +34,7 @@ fn kill_clients(cluster: &Cluster, seed: u64) {
         let way = WAYS[number as usize % WAYS.len()];
         let mut child = start(cluster, 100 + number, seed, way, 60);
         std::thread::sleep(Duration::from_millis(100 + random.below(500)));
-        signal(&child, Signal::KILL);
+        signals::send(&child, Signal::KILL);
         let ended = child.wait().expect("a child can be waited for");
         assert!(ended.code().is_none(), "{way:?} ended by itself: {ended}");
     }
@@ -51,9 +48,9 @@ fn stop_clients(cluster: &Cluster, seed: u64) {
                 let mut random = Random(seed ^ number);
                 let mut child = start(cluster, number, seed, way, 8);
                 std::thread::sleep(Duration::from_millis(300 + random.below(1500)));
-                signal(&child, Signal::STOP);
+                signals::send(&child, Signal::STOP);
                 std::thread::sleep(PAST_EVERY_LIMIT);
-                signal(&child, Signal::CONT);
+                signals::send(&child, Signal::CONT);
                 let ended = child.wait().expect("a child can be waited for");
                 assert!(ended.success(), "{way:?}, stopped and continued: {ended}");
             });

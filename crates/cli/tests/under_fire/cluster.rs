@@ -1,6 +1,7 @@
 //! Processes of a pool, started for one test and ended with it.
 
-use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use super::signals;
+use rustix::process::Signal;
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -31,13 +32,8 @@ impl Process {
         Self { child, ready }
     }
 
-    /// Sends it a signal. When this returns after a STOP, it has stopped: its threads run on for a moment.
     pub(crate) fn signal(&self, signal: Signal) {
-        let pid = Pid::from_child(&self.child);
-        kill_process(pid, signal).expect("the process is ours and not yet waited for");
-        if signal == Signal::STOP {
-            waitpid(Some(pid), WaitOptions::UNTRACED).expect("a child stops");
-        }
+        signals::send(&self.child, signal);
     }
 
     pub(crate) fn kill(mut self) {

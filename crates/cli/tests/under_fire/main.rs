@@ -10,4 +10,6 @@ mod cluster;
 mod killing_and_stopping;
 mod model;
 mod short_deadlines;
+#[path = "../common/signals.rs"]
+mod signals;
 mod worker;
