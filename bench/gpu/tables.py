@@ -209,9 +209,16 @@ def table_d(agents: int, pause_scale: float) -> Table:
 
 
 def table_a() -> Table:
-    from copies import rates
+    import copies
+    import restores
 
-    return rates(REPEATS)
+    table = copies.rates(REPEATS)
+    whole = table["rows"]["one piece"]
+    cells: dict[str, float] = {}
+    table["rows"]["256 KiB, 10 GiB through the pool"] = cells
+    for name, rate in restores.rates(REPEATS).items():
+        cells |= {f"{name} GB/s": rate / 1e9, f"{name} %": rate / 1e7 / whole[f"{name} GB/s"]}
+    return table
 
 
 def check() -> Table:
