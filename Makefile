@@ -69,6 +69,7 @@ tests:
 		echo '== tests: cargo test'; \
 		$(CARGO) test --frozen --workspace; \
 	fi
+	@[ -e /dev/nvidiactl ] || echo '== tests: SKIPPED: copies by NVIDIA'"'"'s own driver; this host has no GPU, and what a pretended one can prove is proved'
 	@[ -n "$$TIDEPOOL_TRACES" ] || echo '== tests: SKIPPED: figures of public traces; set TIDEPOOL_TRACES to a folder that has them'
 
 python:

@@ -18,6 +18,8 @@ export PYTHONPATH="$installed" PATH="$installed/bin:$env/bin:$PATH"
 MYPYPATH=python:python/bench "$env/bin/python" -m mypy --config-file python/mypy.ini --strict python/bench
 MYPYPATH=bench/gpu:python/tests/vllm "$env/bin/python" -m mypy --config-file python/mypy.ini --strict bench/gpu
 "$env/bin/python" -m mypy.stubtest tidepool --mypy-config-file python/mypy.ini --allowlist python/stubtest-allowed.txt --ignore-unused-allowlist
+cargo build --frozen --quiet -p tidepool-cuda --example pretended_driver
+export TIDEPOOL_PRETENDED_DRIVER="$target/debug/examples/libpretended_driver.so"
 TIDEPOOL_VLLM_PYTHON=$(scripts/engine_python.sh vllm)
 TIDEPOOL_SGLANG_PYTHON=$(scripts/engine_python.sh sglang)
 TIDEPOOL_LMCACHE_PYTHON=$(scripts/engine_python.sh lmcache)

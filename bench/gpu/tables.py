@@ -1,5 +1,6 @@
 """The tables of bench/gpu: ``tables.py check | a | b | c | d-saturated | d-light``."""
 
+import importlib.util
 import json
 import os
 import platform
@@ -214,10 +215,11 @@ def table_a() -> Table:
 
     table = copies.rates(REPEATS)
     whole = table["rows"]["one piece"]
-    cells: dict[str, float] = {}
-    table["rows"]["256 KiB, 10 GiB through the pool"] = cells
-    for name, rate in restores.rates(REPEATS).items():
-        cells |= {f"{name} GB/s": rate / 1e9, f"{name} %": rate / 1e7 / whole[f"{name} GB/s"]}
+    for row, rates in restores.rates(REPEATS).items():
+        cells: dict[str, float] = {}
+        for way, rate in rates.items():
+            cells |= {f"{way} GB/s": rate / 1e9, f"{way} %": rate / 1e7 / whole[f"{way} GB/s"]}
+        table["rows"][f"256 KiB, pool, {row}"] = cells
     return table
 
 
@@ -275,6 +277,16 @@ def show(name: str, table: Table) -> None:
             print(f"  {key}: {value}")
 
 
+def check_needs() -> None:
+    for needed in ("torch", "vllm", "tidepool"):
+        if importlib.util.find_spec(needed) is None:
+            sys.exit(f"{sys.executable} has no {needed}: bench/gpu needs torch, vLLM and the wheel of `make wheel`")
+    import torch
+
+    if not torch.cuda.is_available():
+        sys.exit("no NVIDIA GPU that torch can use: bench/gpu measures one")
+
+
 def main(name: str) -> None:
     began = time.monotonic()
     table = TABLES[name]()
@@ -289,4 +301,5 @@ def main(name: str) -> None:
 if __name__ == "__main__":
     if len(sys.argv) != 2 or sys.argv[1] not in TABLES:
         sys.exit(f"usage: run {' | '.join(TABLES)}")
+    check_needs()
     main(sys.argv[1])

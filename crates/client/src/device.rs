@@ -86,6 +86,17 @@ impl Client {
         });
     }
 
+    /// Lets the memory of this host's nodes go, unless a device that it was pinned for is in use still.
+    pub fn unpin_for_devices(&self) {
+        let mut doors = self.doors().lock();
+        doors.retain(|door| Weak::strong_count(door) > 0);
+        if !doors.is_empty() {
+            return;
+        }
+        let table = self.core().peers.table();
+        table.locals.iter().filter_map(|peer| peer.memory()).for_each(|memory| memory.mapping.unpin());
+    }
+
     /// Counts, and lets the owner know what was used.
     fn note_device_reads(&self, peer: &Peer, memory: &Memory, reads: &[DeviceRead<'_>], outcomes: &[DeviceOutcome]) {
         let core = self.core();

@@ -95,7 +95,7 @@ impl Choice {
                 by_engines
             }
             Err(error) => {
-                tracing::info!(%error, "copies were not measured: pieces are copied as they would be on an H200");
+                tracing::warn!(%error, "copies were not measured: pieces are copied as they would be on an H200");
                 Self::default()
             }
         }

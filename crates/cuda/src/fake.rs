@@ -5,6 +5,7 @@
 use crate::driver::{Driver, Event, LAUNCH, Place, Stream};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::time::Duration;
 use tidepool_transfer::door::{DoorError, Span, Way};
 
 /// A driver that does as told.
@@ -26,6 +27,15 @@ pub struct Books {
     pub events: usize,
     /// Streams that were ended before their work was: it would have gone on in memory that is somebody else's by then.
     pub torn: usize,
+    /// Ranges that were no memory of this process any more when they were let go: the GPU could reach whatever came to lie there.
+    pub stale: usize,
+}
+
+/// Memory of this process that the pretended GPU can reach.
+#[derive(Debug, Clone, Copy)]
+struct PinnedRange {
+    len: usize,
+    writable: bool,
 }
 
 #[derive(Debug, Default)]
@@ -34,7 +44,8 @@ struct State {
     /// Memory of the pretended GPU, by address.
     memory: BTreeMap<u64, Vec<u8>>,
     /// Pinned memory, by address.
-    pinned: BTreeMap<usize, usize>,
+    pinned: BTreeMap<usize, PinnedRange>,
+    stale: usize,
     streams: HashMap<Stream, Vec<Work>>,
     events: HashSet<Event>,
     /// The work in front of each event that was recorded.
@@ -53,6 +64,14 @@ struct State {
     copy_calls: usize,
     /// Bytes copied at which nothing more is; `None` for never.
     held_at: Option<u64>,
+    /// What work takes that is only pretended.
+    times: Option<Times>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Times {
+    engines: Duration,
+    kernel: Duration,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -63,6 +82,8 @@ enum Failing {
     After(u32),
     /// One call after so many.
     Once(u32),
+    /// The same, and if that was about an event, what came before it is never done.
+    Spoiling(u32),
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -98,6 +119,11 @@ impl Fake {
         self.state.lock().failing = Failing::Once(calls);
     }
 
+    /// Fails one call, after the next `calls`; where that asks after an event, none of the work before it is ever done.
+    pub fn spoil_once_after(&self, calls: u32) {
+        self.state.lock().failing = Failing::Spoiling(calls);
+    }
+
     /// Works again; whether anything had failed.
     pub fn recover(&self) -> bool {
         let mut state = self.state.lock();
@@ -110,12 +136,24 @@ impl Fake {
         self.state.lock().longest_pin = Some(bytes);
     }
 
+    /// Copies nothing from now on, and takes this long for it each time: with the engines, and with the kernel.
+    pub fn only_take(&self, engines: Duration, kernel: Duration) {
+        self.state.lock().times = Some(Times { engines, kernel });
+    }
+
     /// What it has given out.
     #[must_use]
     pub fn books(&self) -> Books {
         let state = self.state.lock();
         let (pinned, memory) = (state.pinned.len(), state.memory.len());
-        Books { pinned, memory, streams: state.streams.len(), events: state.events.len(), torn: state.torn }
+        Books {
+            pinned,
+            memory,
+            streams: state.streams.len(),
+            events: state.events.len(),
+            torn: state.torn,
+            stale: state.stale,
+        }
     }
 
     /// Events that somebody has asked after.
@@ -164,11 +202,11 @@ impl State {
         match &mut self.failing {
             Failing::Never => Ok(()),
             Failing::After(0) => Err(self.lost(call, "CUDA_ERROR_LAUNCH_FAILED (719)")),
-            Failing::Once(0) => {
+            Failing::Once(0) | Failing::Spoiling(0) => {
                 (self.failing, self.has_failed) = (Failing::Never, true);
                 Err(failed(call, "CUDA_ERROR_OUT_OF_MEMORY (2)"))
             }
-            Failing::After(left) | Failing::Once(left) => {
+            Failing::After(left) | Failing::Once(left) | Failing::Spoiling(left) => {
                 *left -= 1;
                 Ok(())
             }
@@ -182,13 +220,24 @@ impl State {
         failed(call, reason)
     }
 
+    /// What came before an event is never done.
+    fn spoil(&mut self, event: Event, spoils: bool) {
+        if let Some((stream, before)) = self.recorded.get(&event).copied().filter(|_| spoils)
+            && let Some(work) = self.streams.get_mut(&stream)
+        {
+            work.drain(..before.min(work.len()));
+        }
+    }
+
     fn is_held(&self) -> bool {
         self.held_at.is_some_and(|at| self.copied >= at)
     }
 
-    fn is_pinned(&self, address: u64, len: usize) -> bool {
+    /// Whether the GPU can read it, or write to it.
+    fn is_pinned(&self, address: u64, len: usize, to_write: bool) -> bool {
         let before = self.pinned.range(..=address as usize).next_back();
-        before.is_some_and(|(start, size)| address as usize + len <= start + size)
+        before
+            .is_some_and(|(start, range)| address as usize + len <= start + range.len && (range.writable || !to_write))
     }
 
     fn owns(&self, address: u64, len: usize) -> bool {
@@ -196,24 +245,19 @@ impl State {
         before.is_some_and(|(start, bytes)| address + len as u64 <= start + bytes.len() as u64)
     }
 
-    fn knows(&self, address: u64, len: usize) -> bool {
-        self.owns(address, len) || self.is_pinned(address, len)
+    fn can_reach(&self, address: u64, len: usize, to_write: bool) -> bool {
+        self.owns(address, len) || self.is_pinned(address, len, to_write)
     }
 
     /// Does what is in front of an event.
     fn run(&mut self, stream: Stream, count: usize) -> Result<(), DoorError> {
         let work: Vec<Work> =
             self.streams.get_mut(&stream).map_or_else(Vec::new, |work| work.drain(..count.min(work.len())).collect());
-        for work in work {
-            match work {
-                Work::Copy(to, from, len) => self.copy(to, from, len)?,
-                Work::Gather(table, count, len) => {
-                    for index in 0..count {
-                        // SAFETY: the table lies in memory of this driver's, and was copied there before.
-                        let place = unsafe { *((table as *const Place).add(index)) };
-                        self.copy(place.to, place.from, len)?;
-                    }
-                }
+        match self.times {
+            None => work.into_iter().try_for_each(|work| self.work(work))?,
+            Some(Times { engines, kernel }) => {
+                let is_kernels = work.iter().any(|work| matches!(work, Work::Gather(..)));
+                std::thread::sleep(if is_kernels { kernel } else { engines });
             }
         }
         // What other events of the stream wait for has moved up.
@@ -225,8 +269,25 @@ impl State {
         Ok(())
     }
 
+    fn work(&mut self, work: Work) -> Result<(), DoorError> {
+        let (table, count, len) = match work {
+            Work::Copy(to, from, len) => return self.copy(to, from, len),
+            Work::Gather(table, count, len) => (table, count, len),
+        };
+        for index in 0..count {
+            // SAFETY: the table lies in memory of this driver's, and was copied there before.
+            let place = unsafe { *((table as *const Place).add(index)) };
+            // It moves 16 bytes at a time.
+            if !(place.to | place.from | len as u64).is_multiple_of(16) {
+                return Err(self.lost("cuEventQuery", "CUDA_ERROR_MISALIGNED_ADDRESS (716)"));
+            }
+            self.copy(place.to, place.from, len)?;
+        }
+        Ok(())
+    }
+
     fn copy(&mut self, to: u64, from: u64, len: usize) -> Result<(), DoorError> {
-        if !self.knows(to, len) || !self.knows(from, len) {
+        if !self.can_reach(to, len, true) || !self.can_reach(from, len, false) {
             return Err(self.lost("cuEventQuery", "CUDA_ERROR_ILLEGAL_ADDRESS (700)"));
         }
         self.copied += len as u64;
@@ -240,19 +301,30 @@ fn failed(call: &'static str, reason: &str) -> DoorError {
     DoorError { call, reason: reason.to_owned() }
 }
 
+/// Whether all of a range is memory of this process.
+fn is_mapped(start: usize, len: usize) -> bool {
+    const PAGE: usize = 4096;
+    let first = start / PAGE * PAGE;
+    // SAFETY: writing back what has changed, which anonymous and shared memory have no use for, changes no byte.
+    unsafe { libc::msync(first as *mut libc::c_void, start + len - first, libc::MS_ASYNC) == 0 }
+}
+
 impl Driver for Fake {
-    fn register(&self, start: usize, len: usize, _writable: bool) -> Result<(), DoorError> {
+    fn register(&self, start: usize, len: usize, writable: bool) -> Result<(), DoorError> {
         let mut state = self.state.lock();
         state.charge("cuMemHostRegister")?;
         if state.longest_pin.is_some_and(|longest| len > longest) {
             return Err(failed("cuMemHostRegister", "CUDA_ERROR_OUT_OF_MEMORY (2)"));
         }
-        state.pinned.insert(start, len);
+        state.pinned.insert(start, PinnedRange { len, writable });
         Ok(())
     }
 
     fn unregister(&self, start: usize) {
-        self.state.lock().pinned.remove(&start);
+        let mut state = self.state.lock();
+        if let Some(range) = state.pinned.remove(&start) {
+            state.stale += usize::from(!is_mapped(start, range.len));
+        }
     }
 
     fn allocate(&self, len: usize) -> Result<u64, DoorError> {
@@ -324,7 +396,8 @@ impl Driver for Fake {
 
     fn is_done(&self, event: Event) -> Result<bool, DoorError> {
         let mut state = self.state.lock();
-        state.charge("cuEventQuery")?;
+        let spoils = matches!(state.failing, Failing::Spoiling(0));
+        state.charge("cuEventQuery").inspect_err(|_| state.spoil(event, spoils))?;
         let delay = state.delay;
         let asked = state.asked.entry(event).or_insert(0);
         *asked += 1;
@@ -341,8 +414,10 @@ impl Driver for Fake {
         let mut state = self.state.lock();
         state.charge("cuMemcpyBatchAsync")?;
         state.copy_calls += 1;
-        let ends = |span: &Span| [span.host as u64, span.device].map(|address| (address, span.len));
-        if !spans.iter().flat_map(ends).all(|(address, len)| state.knows(address, len)) {
+        let is_right = |span: &Span| {
+            state.is_pinned(span.host as u64, span.len, way == Way::Out) && state.owns(span.device, span.len)
+        };
+        if !spans.iter().all(is_right) {
             state.has_failed = true;
             return Err(failed("cuMemcpyBatchAsync", "CUDA_ERROR_INVALID_VALUE (1)"));
         }

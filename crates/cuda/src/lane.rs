@@ -29,7 +29,7 @@ impl Lane {
         let stream = driver.stream()?;
         let event = driver.event().inspect_err(|_| driver.end_stream(stream))?;
         let table =
-            Table::new(&**driver).inspect_err(|error| tracing::debug!(%error, "no table for small pieces")).ok();
+            Table::new(&**driver).inspect_err(|error| tracing::warn!(%error, "small pieces are copied slowly: the GPU has no memory for a table of them")).ok();
         Ok(Self { driver: Arc::clone(driver), stream, event, table })
     }
 

@@ -56,7 +56,13 @@ pub(crate) struct Nvidia {
     context: *mut c_void,
     /// Copies of many pieces in one call; drivers before 12.8 have none.
     batch: Option<CopyBatch>,
-    kernel: Option<*mut c_void>,
+    kernel: Option<Kernel>,
+}
+
+#[derive(Clone, Copy)]
+struct Kernel {
+    module: *mut c_void,
+    function: *mut c_void,
 }
 
 // SAFETY: a context and a function of it may be used from any thread; every call makes the context current on its own.
@@ -99,22 +105,28 @@ impl Nvidia {
         let (mut address, mut found) = (ptr::null_mut(), 0);
         let name = c"cuMemcpyBatchAsync".as_ptr();
         // SAFETY: the answer has its place; a driver without the function says so.
-        let status = unsafe { (self.symbols.find_versioned)(name, &raw mut address, BATCH_SINCE, 0, &raw mut found) };
+        let status = unsafe { (self.symbols.find_versioned?)(name, &raw mut address, BATCH_SINCE, 0, &raw mut found) };
         // SAFETY: of this version the function has this signature.
         (status == 0 && !address.is_null()).then(|| unsafe { std::mem::transmute::<*mut c_void, CopyBatch>(address) })
     }
 
-    fn load_kernel(&self) -> Result<*mut c_void, DoorError> {
+    fn load_kernel(&self) -> Result<Kernel, DoorError> {
         let (mut module, mut function) = (ptr::null_mut(), ptr::null_mut());
         self.enter()?;
-        // SAFETY: the text ends with a zero, and the answers have their places. The module lives as long as the context.
+        // SAFETY: the text ends with a zero, and the answers have their places.
         unsafe {
             let loaded = (self.symbols.load_module)(&raw mut module, KERNEL.as_ptr().cast());
             self.check("cuModuleLoadData", loaded)?;
             let found = (self.symbols.find_function)(&raw mut function, module, c"tidepool_gather".as_ptr());
-            self.check("cuModuleGetFunction", found)?;
+            self.check("cuModuleGetFunction", found).inspect_err(|_| self.unload(module))?;
         }
-        Ok(function)
+        Ok(Kernel { module, function })
+    }
+
+    /// The context is everybody's, and would keep it.
+    fn unload(&self, module: *mut c_void) {
+        // SAFETY: loaded before, and nothing of it runs any more.
+        let _ = self.ask("cuModuleUnload", |symbols| unsafe { (symbols.unload_module)(module) });
     }
 
     /// Makes the context this thread's.
@@ -156,6 +168,9 @@ impl Nvidia {
 
 impl Drop for Nvidia {
     fn drop(&mut self) {
+        if let Some(kernel) = self.kernel {
+            self.unload(kernel.module);
+        }
         // SAFETY: retained in `open`, and used by nobody any more.
         let _ = unsafe { (self.symbols.release_context)(self.device) };
     }
@@ -287,7 +302,7 @@ impl Driver for Nvidia {
         self.ask(LAUNCH, |symbols| unsafe {
             let (stream, extra) = (stream as *mut c_void, ptr::null_mut());
             let (blocks, threads) = (KERNEL_BLOCKS, KERNEL_THREADS);
-            (symbols.launch)(kernel, blocks, 1, 1, threads, 1, 1, 0, stream, arguments.as_mut_ptr(), extra)
+            (symbols.launch)(kernel.function, blocks, 1, 1, threads, 1, 1, 0, stream, arguments.as_mut_ptr(), extra)
         })
     }
 }

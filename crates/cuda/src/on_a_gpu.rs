@@ -1,4 +1,4 @@
-//! With NVIDIA's own driver, where this host has a GPU.
+//! With NVIDIA's own driver, where this host has a GPU, and through the same calls with a pretended one, where it has none.
 #![expect(unsafe_code, reason = "what is copied are addresses")]
 
 use crate::choice::Method;
@@ -6,6 +6,7 @@ use crate::driver::Driver;
 use crate::gpu::Gpu;
 use crate::nvidia::Nvidia;
 use crate::range::Range;
+use std::process::Command;
 use std::sync::Arc;
 use tidepool_transfer::door::{DevicePiece, Door as _, Span, Way};
 
@@ -23,7 +24,7 @@ fn pieces_of_every_length_come_back_by_both_methods() {
     // SAFETY: the range is this test's, and nothing copies while it is looked at.
     let bytes = || unsafe { std::slice::from_raw_parts_mut(host.start(), BYTES) };
     // SAFETY: the range outlives the pin.
-    let _pin = unsafe { gpu.pin(host.start(), BYTES, true) }.expect("pinned");
+    let pin = unsafe { gpu.pin(host.start(), BYTES, true) }.expect("pinned");
     let device = driver.allocate(BYTES).expect("memory of the GPU");
     assert!(gpu.has(DevicePiece { address: device, len: BYTES }));
     for method in [Method::Kernel, Method::Engine] {
@@ -52,4 +53,33 @@ fn pieces_of_every_length_come_back_by_both_methods() {
     }
     driver.free(device);
     assert!(!gpu.has(DevicePiece { address: device, len: BYTES }), "memory that was freed counts as the GPU's");
+    drop((pin, gpu, driver));
+    assert_eq!(left().unwrap_or(0), 0, "the driver has not got everything back");
+}
+
+/// What a pretended driver has given out and not got back.
+fn left() -> Option<i64> {
+    // SAFETY: the name is a string; the driver's library was opened for everybody.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"pretended_left".as_ptr()) };
+    // SAFETY: that is what the function of this name is; see `examples/pretended_driver.rs`.
+    (!found.is_null()).then(|| unsafe { std::mem::transmute::<*mut libc::c_void, extern "C" fn() -> i64>(found)() })
+}
+
+#[test]
+fn drivers_with_and_without_batches_are_called_as_they_want_to_be() {
+    let this = std::env::current_exe().expect("this program");
+    let built = this.ancestors().nth(2).expect("target").join("examples/libpretended_driver.so");
+    assert!(built.exists(), "cargo build -p tidepool-cuda --example pretended_driver has not been run");
+    let dir = tempfile::tempdir().expect("a directory");
+    std::os::unix::fs::symlink(built, dir.path().join("libcuda.so.1")).expect("a link");
+    for old in [None, Some(("PRETEND_AN_OLD_DRIVER", "1"))] {
+        let ran = Command::new(&this)
+            .args(["--exact", "on_a_gpu::pieces_of_every_length_come_back_by_both_methods", "--nocapture"])
+            .env("LD_LIBRARY_PATH", dir.path())
+            .envs(old)
+            .output()
+            .expect("a process");
+        let said = String::from_utf8_lossy(&ran.stdout) + String::from_utf8_lossy(&ran.stderr);
+        assert!(ran.status.success() && said.contains("1 passed") && !said.contains("SKIPPED"), "{old:?}: {said}");
+    }
 }

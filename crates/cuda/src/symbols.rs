@@ -41,24 +41,34 @@ fn last_error() -> String {
 }
 
 macro_rules! symbols {
-    ($($field:ident = $name:literal ($($argument:ty),*);)*) => {
+    (
+        if there { $($extra:ident = $extra_name:literal ($($extra_argument:ty),*);)* }
+        $($field:ident = $name:literal ($($argument:ty),*);)*
+    ) => {
         /// The functions in use. Their signatures are those of cuda.h for the names with their versions.
         pub(crate) struct Symbols {
             $(pub(crate) $field: unsafe extern "C" fn($($argument),*) -> Status,)*
+            $(pub(crate) $extra: Option<unsafe extern "C" fn($($extra_argument),*) -> Status>,)*
         }
 
         impl Symbols {
-            /// Loads the library and looks all of them up.
+            /// Loads the library and looks them up: all but those that drivers before 12.0 do without must be there.
             pub(crate) fn load() -> Result<Self, DoorError> {
                 let library = Library::open()?;
                 // SAFETY: each name is a function of the driver with exactly this signature.
-                Ok(unsafe { Self { $($field: std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($argument),*) -> Status>(library.find($name)?),)* } })
+                Ok(unsafe { Self {
+                    $($field: std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($argument),*) -> Status>(library.find($name)?),)*
+                    $($extra: library.find($extra_name).ok().map(|found| std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($extra_argument),*) -> Status>(found)),)*
+                } })
             }
         }
     };
 }
 
 symbols! {
+    if there {
+        find_versioned = c"cuGetProcAddress_v2" (*const c_char, *mut *mut c_void, c_int, u64, *mut c_int);
+    }
     init = c"cuInit" (c_uint);
     error_name = c"cuGetErrorName" (Status, *mut *const c_char);
     device = c"cuDeviceGet" (*mut c_int, c_int);
@@ -82,5 +92,5 @@ symbols! {
     load_module = c"cuModuleLoadData" (*mut *mut c_void, *const c_void);
     find_function = c"cuModuleGetFunction" (*mut *mut c_void, *mut c_void, *const c_char);
     launch = c"cuLaunchKernel" (*mut c_void, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, *mut c_void, *mut *mut c_void, *mut *mut c_void);
-    find_versioned = c"cuGetProcAddress_v2" (*const c_char, *mut *mut c_void, c_int, u64, *mut c_int);
+    unload_module = c"cuModuleUnload" (*mut c_void);
 }

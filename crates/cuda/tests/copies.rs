@@ -1,6 +1,7 @@
 //! Flights of scattered copies, with a pretended driver.
 
 use std::sync::Arc;
+use std::time::Duration;
 use tidepool_cuda::fake::{Books, Fake};
 use tidepool_cuda::{Choice, Driver as _, Gpu, Method};
 use tidepool_transfer::door::{Door as _, Flight, Span, Way};
@@ -144,6 +145,19 @@ fn a_gpu_that_cannot_be_measured_copies_as_an_h200_would_and_owes_nothing() {
         assert_eq!(*gpu.choice(), Choice::default(), "after {calls} calls");
         drop(gpu);
         assert_eq!(driver.books(), Books::default(), "after {calls} calls");
+    }
+}
+
+#[test]
+fn pieces_go_the_way_that_was_faster_at_the_start() {
+    let (short, long) = (Duration::from_millis(1), Duration::from_millis(50));
+    for (engines, kernel, faster) in [(short, long, Method::Engine), (long, short, Method::Kernel)] {
+        let driver = Arc::new(Fake::default());
+        driver.only_take(engines, kernel);
+        let gpu = Gpu::new(driver);
+        for (way, len) in [Way::In, Way::Out].into_iter().flat_map(|way| [(way, 8 << 10), (way, 256 << 10)]) {
+            assert_eq!(gpu.choice().method(way, len), faster, "{way:?}, {len} bytes: {:?}", gpu.choice().times());
+        }
     }
 }
 

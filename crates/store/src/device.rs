@@ -59,9 +59,9 @@ impl Mapping {
         let found: Vec<Option<Found>> = reads.iter().map(|read| self.find_whole(read)).collect();
         let held = found.iter().zip(reads).filter_map(|(found, read)| Some((found.as_ref()?, read)));
         let spans: Vec<Span> = held.flat_map(|(found, read)| self.spans(found.offset(), read.into)).collect();
-        if spans.is_empty() || !self.pin(door) {
-            return vec![DeviceOutcome::Not; reads.len()];
-        }
+        // Until the copies have landed.
+        let pinned = if spans.is_empty() { None } else { self.pinned(door) };
+        let Some(_pinned) = pinned else { return vec![DeviceOutcome::Not; reads.len()] };
         // SAFETY: the spans lie inside the pinned slab, which this mapping keeps, and in the caller's device memory. The slab's
         // bytes may change under the copy, which the check below then finds.
         let flown = unsafe { door.begin(Way::In, &spans) }.and_then(|flight| flight.land());
@@ -98,9 +98,8 @@ impl Mapping {
             Some(Region { start: self.writable_at(write.slab_offset, len)?, len: len as usize })
         };
         let places: Vec<Region> = writes.iter().map(in_place).collect::<Option<_>>()?;
-        if !self.pin(door) {
-            return None;
-        }
+        // Until the copies have landed.
+        let _pinned = self.pinned(door)?;
         let spans: Vec<Span> = writes.iter().flat_map(|write| self.spans(write.slab_offset, write.from)).collect();
         // SAFETY: the spans lie in this process's reservations, which stay its own and mapped, and in the caller's device memory.
         let flown = unsafe { door.begin(Way::Out, &spans) }.and_then(|flight| flight.land());

@@ -4,9 +4,11 @@ use crate::layout::{CONTROL_BYTES, FormatError, Shape};
 use crate::memory::{Memory, prefetch};
 use crate::protocol::{Described, Index, LINE_WORDS, generation_of, load_sealed, unchanged};
 use crate::sync::AtomicU64;
+use parking_lot::Mutex;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::OnceLock;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 use thiserror::Error;
 use tidepool_transfer::door::{Door, DoorError, Pinned};
 use tidepool_types::{BlockId, ClientId, CopyName, Epoch, Generation, MAX_KEY_LEN, check_block_len};
@@ -25,12 +27,23 @@ pub enum MapError {
 
 /// A node's memory, mapped.
 pub struct Mapping {
-    /// The slab, for a device. Dropped before the memory that it pins; `None` in it where that was refused.
-    pinned: OnceLock<Option<Box<dyn Pinned>>>,
+    /// The slab, for a device. Dropped before the memory that it pins. Held while it is pinned: who else wants it waits for that.
+    pinning: Mutex<Pinning>,
     shape: Shape,
     map: Memory,
     slab: Memory,
     writable: Option<Memory>,
+}
+
+/// For how long a driver that could not pin the slab is not asked again: there may be memory for it by then.
+const REFUSED_FOR: Duration = Duration::from_secs(30);
+
+/// What became of pinning the slab.
+#[derive(Debug)]
+enum Pinning {
+    Not,
+    Done(Arc<dyn Pinned>),
+    RefusedUntil(Instant),
 }
 
 /// A block that was there a moment ago. What was taken from it counts only if [`Mapping::is_current`] agrees afterwards.
@@ -51,7 +64,7 @@ impl Mapping {
             let (found, expected) = (writable.len(), slab.len());
             return Err(FormatError::Length { file: "slab", found, expected }.into());
         }
-        Ok(Self { pinned: OnceLock::new(), shape, map, slab, writable })
+        Ok(Self { pinning: Mutex::new(Pinning::Not), shape, map, slab, writable })
     }
 
     /// Enters the node's pages into this process's page tables; the first copies are slow without. Takes tenths of a
@@ -127,19 +140,38 @@ impl Mapping {
         self.writable.as_ref().filter(|_| offset >= CONTROL_BYTES)?.at(offset, len)
     }
 
-    /// Pins the slab for a device, once; false where the device's driver has refused to. Takes a twentieth of a second per
-    /// gigabyte.
+    /// Pins the slab for a device, once; false where the device's driver has refused to, which is asked again after a while. Takes
+    /// a twentieth of a second per gigabyte.
     pub fn pin(&self, door: &dyn Door) -> bool {
-        let pin = || {
-            let (slab, writable) = (self.device_slab(), self.is_writable());
-            let start = slab.at(0, slab.len())?;
-            // SAFETY: the memory is mapped for as long as this mapping, which drops the pin first.
-            let pinned = unsafe { door.pin(start, slab.len() as usize, writable) };
-            let refused =
-                |error: &DoorError| tracing::warn!(%error, "a node's memory cannot be pinned: copies are staged");
-            pinned.inspect_err(refused).ok()
+        self.pinned(door).is_some()
+    }
+
+    /// Lets the slab go, once the copies that are under way have landed.
+    pub fn unpin(&self) {
+        *self.pinning.lock() = Pinning::Not;
+    }
+
+    /// The slab, pinned for as long as the answer is held, which must not be longer than this mapping.
+    pub(crate) fn pinned(&self, door: &dyn Door) -> Option<Arc<dyn Pinned>> {
+        let mut pinning = self.pinning.lock();
+        match &*pinning {
+            Pinning::Done(pinned) => return Some(Arc::clone(pinned)),
+            Pinning::RefusedUntil(then) if Instant::now() < *then => return None,
+            Pinning::RefusedUntil(_) | Pinning::Not => {}
+        }
+        let (slab, writable) = (self.device_slab(), self.is_writable());
+        let start = slab.at(0, slab.len())?;
+        // SAFETY: the memory is mapped for as long as this mapping, which drops the pin first.
+        let pinned: Result<Arc<dyn Pinned>, DoorError> =
+            unsafe { door.pin(start, slab.len() as usize, writable) }.map(Arc::from);
+        *pinning = match &pinned {
+            Ok(pinned) => Pinning::Done(Arc::clone(pinned)),
+            Err(error) => {
+                tracing::warn!(%error, "a node's memory cannot be pinned: copies are staged");
+                Pinning::RefusedUntil(Instant::now() + REFUSED_FOR)
+            }
         };
-        self.pinned.get_or_init(pin).is_some()
+        pinned.ok()
     }
 
     /// The address of `len` bytes at `offset` of the slab as it is pinned.
@@ -192,5 +224,36 @@ impl Found {
     /// Where its checksums start in the slab.
     pub(crate) fn checksums_at(&self) -> u64 {
         crate::placed::Placed::of(&self.described).checksums_at()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pool::tests::pool;
+    use tidepool_cuda::fake::Fake;
+    use tidepool_cuda::{Choice, Gpu};
+
+    /// One refusal was for good: everything that the engine moved went through memory of its own until it was restarted.
+    #[test]
+    fn a_slab_that_could_not_be_pinned_is_tried_again_later_and_let_go_when_nobody_wants_it() {
+        let fixture = pool(1 << 20, 4096);
+        let [map, slab] = fixture.pool.readable().map(|fd| fd.try_clone_to_owned().unwrap());
+        let mapping = Mapping::open(&map, &slab, None).unwrap();
+        let driver = Arc::new(Fake::default());
+        let gpu = Gpu::with_choice(driver.clone(), Choice::default());
+        driver.fail_once_after(0);
+        assert!(!mapping.pin(&gpu), "the driver has refused");
+        assert!(!mapping.pin(&gpu), "and is not asked at once");
+        *mapping.pinning.lock() = Pinning::RefusedUntil(Instant::now());
+        assert!(mapping.pin(&gpu));
+        let under_way = mapping.pinned(&gpu);
+        mapping.unpin();
+        assert_eq!(driver.books().pinned, 1, "memory was let go under a copy");
+        drop(under_way);
+        assert_eq!(driver.books().pinned, 0);
+        assert!(mapping.pin(&gpu), "who comes later has it pinned again");
+        drop(mapping);
+        assert_eq!((driver.books().pinned, driver.books().stale), (0, 0));
     }
 }

@@ -1,4 +1,4 @@
-"""Writes a small random model whose output depends on its KV cache: ``model.py FOLDER [SEED]``.
+"""Writes a small random model whose output depends on its KV cache: ``model.py FOLDER [SEED [HEADS WIDTH]]``.
 
 Run by the Python of the environment with vLLM. vLLM's own dummy weights are so small that attention hardly moves the
 output, and a wrong KV block would pass a comparison of tokens; these are scaled so that it does not.
@@ -10,13 +10,13 @@ import torch
 from transformers import AutoModelForCausalLM, LlamaConfig
 
 
-def main(folder: str, seed: int = 0) -> None:
+def main(folder: str, seed: int = 0, heads: int = 4, width: int = 64) -> None:
     config = LlamaConfig(
-        hidden_size=256,
+        hidden_size=heads * width,
         intermediate_size=1024,
         num_hidden_layers=4,
-        num_attention_heads=4,
-        num_key_value_heads=4,
+        num_attention_heads=heads,
+        num_key_value_heads=heads,
         vocab_size=1024,
         max_position_embeddings=16384,
         tie_word_embeddings=False,

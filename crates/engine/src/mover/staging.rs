@@ -4,6 +4,7 @@
 
 use parking_lot::{Condvar, Mutex};
 use std::ops::{Deref, DerefMut};
+use std::time::{Duration, Instant};
 use tidepool_client::door::{Door, DoorError, Pinned};
 
 /// Bytes in a half, unless a block is longer.
@@ -11,6 +12,8 @@ const HALF: usize = 32 << 20;
 const PAGE: usize = 4096;
 /// Jobs of one direction that have such memory at the same time: a host that is slow holds up one of them.
 const MOST: usize = 4;
+/// For how long a driver that has refused more is not asked again.
+const REFUSED_FOR: Duration = Duration::from_secs(30);
 
 /// The memory of one direction, made when it is first needed. Whoever finds none waits for it.
 #[derive(Debug)]
@@ -24,8 +27,16 @@ pub(super) struct Stagings {
 struct State {
     idle: Vec<Staging>,
     made: usize,
-    /// As many as there may be; fewer once the driver has refused more.
-    most: usize,
+    /// Until when the driver has no more than were made.
+    refused_until: Option<Instant>,
+}
+
+impl State {
+    /// Whether those that are made have to do. One is always asked for.
+    fn is_all(&self) -> bool {
+        let is_refused = self.refused_until.is_some_and(|then| Instant::now() < then);
+        self.made >= if is_refused { 1 } else { MOST }
+    }
 }
 
 /// Memory that is lent.
@@ -38,7 +49,7 @@ pub(super) struct Lent<'a> {
 
 impl Default for Stagings {
     fn default() -> Self {
-        Self { state: Mutex::new(State { idle: Vec::new(), made: 0, most: MOST }), freed: Condvar::new() }
+        Self { state: Mutex::new(State { idle: Vec::new(), made: 0, refused_until: None }), freed: Condvar::new() }
     }
 }
 
@@ -50,7 +61,7 @@ impl Stagings {
             if let Some(staging) = state.idle.pop() {
                 return Ok(Lent { staging: Some(staging), to: self });
             }
-            if state.made >= state.most {
+            if state.is_all() {
                 self.freed.wait(&mut state);
                 continue;
             }
@@ -63,7 +74,7 @@ impl Stagings {
                 Err(error) => {
                     state.made -= 1;
                     // What the others have, or are about to have, has to do. Who waits for them hears that they failed, too.
-                    state.most = state.made.max(1);
+                    state.refused_until = Some(Instant::now() + REFUSED_FOR);
                     self.freed.notify_all();
                     if state.made == 0 {
                         return Err(error);
@@ -147,11 +158,23 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use tidepool_client::door::{DevicePiece, Flight, Moment, Span, Way};
 
-    /// Refuses to pin, the first two times when both have asked.
+    /// Refuses to pin for so many calls, the first two times when both have asked.
     #[derive(Debug)]
     struct Refusing {
         both: Barrier,
+        calls: usize,
         asked: AtomicUsize,
+    }
+
+    #[derive(Debug)]
+    struct Granted;
+
+    impl Pinned for Granted {}
+
+    impl Refusing {
+        fn new(askers: usize, calls: usize) -> Self {
+            Self { both: Barrier::new(askers), calls, asked: AtomicUsize::new(0) }
+        }
     }
 
     fn refused() -> DoorError {
@@ -160,10 +183,11 @@ mod tests {
 
     impl Door for Refusing {
         unsafe fn pin(&self, _: *mut u8, _: usize, _: bool) -> Result<Box<dyn Pinned>, DoorError> {
-            if self.asked.fetch_add(1, Ordering::Relaxed) < 2 {
+            let before = self.asked.fetch_add(1, Ordering::Relaxed);
+            if before < 2 {
                 self.both.wait();
             }
-            Err(refused())
+            if before < self.calls { Err(refused()) } else { Ok(Box::new(Granted)) }
         }
 
         unsafe fn begin(&self, _: Way, _: &[Span]) -> Result<Box<dyn Flight>, DoorError> {
@@ -182,10 +206,23 @@ mod tests {
     /// The first waited for what the second was about to have, and was not told that it had failed, too: for ever.
     #[test]
     fn two_that_are_refused_at_once_both_hear_of_it() {
-        let (stagings, door) = (Stagings::default(), Refusing { both: Barrier::new(2), asked: AtomicUsize::new(0) });
+        let (stagings, door) = (Stagings::default(), Refusing::new(2, usize::MAX));
         std::thread::scope(|scope| {
             let taking = [(); 2].map(|()| scope.spawn(|| stagings.take(&door, 1).map(drop)));
             taking.into_iter().for_each(|taken| assert_eq!(taken.join().expect("ended"), Err(refused())));
         });
+    }
+
+    /// One refusal was for good: all later jobs took turns at what there was.
+    #[test]
+    fn a_driver_that_had_no_more_pinned_memory_is_asked_again_later() {
+        let (stagings, door) = (Stagings::default(), Refusing::new(1, 1));
+        assert!(stagings.take(&door, 1).is_err());
+        let first = stagings.take(&door, 1).expect("one is always asked for");
+        assert!(stagings.state.lock().is_all(), "a driver that has just refused is asked for another");
+        stagings.state.lock().refused_until = Some(Instant::now());
+        let second = stagings.take(&door, 1).expect("another");
+        drop((first, second));
+        assert_eq!(stagings.state.lock().idle.len(), 2);
     }
 }

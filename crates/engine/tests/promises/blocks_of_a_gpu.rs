@@ -3,7 +3,7 @@
 use crate::gpu::{BLOCK, BLOCKS, Engine, PIECES, Pool, done, job, key, start_node};
 use crate::reports::{eventually, wait};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tidepool_client::door::{DevicePiece, Door, Span, Way};
 use tidepool_client::{Client, ClientConfig, DeviceParts, NodeName, Parts, PutItem, PutOptions, Verify};
 use tidepool_cuda::Driver as _;
@@ -165,8 +165,39 @@ fn a_reader_that_verifies_everything_gets_its_blocks_through_memory_that_it_can_
     let (written, read) = (Engine::new(|at| at as u8), Engine::new(|_| 0));
     assert_eq!(done(&written.transfers(&pool.client()), Direction::Save, job(1, &[1], &[1])), []);
     let verifying = Client::connect(ClientConfig { verify: Verify::Always, ..pool.config() }).expect("a client");
-    assert_eq!(done(&read.transfers(&verifying), Direction::Load, job(2, &[1], &[2])), []);
+    let (verifying, trusting) = (read.transfers(&verifying), read.transfers(&pool.client()));
+    assert_eq!(done(&verifying, Direction::Load, job(2, &[1], &[2])), []);
     assert_eq!(written.block(1), read.block(2));
+    pool.damage(&written.block(1));
+    // As the architecture has it, bytes of this host's memory are trusted unless somebody wants them looked at.
+    assert_eq!(done(&trusting, Direction::Load, job(3, &[1], &[3])), []);
+    assert_ne!(written.block(1), read.block(3), "nothing was damaged, so nothing is proved");
+    assert_eq!(done(&verifying, Direction::Load, job(4, &[1], &[4])), [(0, 4)]);
+}
+
+#[test]
+fn copies_of_what_came_from_another_host_take_no_more_than_their_rate() {
+    let mut pool = Pool::without_node();
+    let elsewhere = tempfile::tempdir_in("/dev/shm").expect("a directory in shared memory");
+    let there = ClientConfig { dir: elsewhere.path().to_owned(), ..pool.config() };
+    let far = start_node("far", &there);
+    let engine = Engine::new(|at| at as u8);
+    let writer = Client::connect(there).expect("a client");
+    for name in 1..=4 {
+        writer.put(key(name), &engine.block(name as usize)[..], &PutOptions::default()).expect("space");
+    }
+    // Nobody without its socket takes a node for one of this host.
+    std::fs::remove_file(far.socket_path()).expect("its socket");
+    pool.node = Some(start_node("here", &pool.config()));
+    let client = pool.client();
+    // Two blocks a second.
+    let config = TransferConfig { replica_rate: 2 * BLOCK, ..TransferConfig::default() };
+    let loader = engine.transfers_with(&client, config);
+    let began = Instant::now();
+    assert_eq!(done(&loader, Direction::Load, job(1, &[1, 2, 3, 4], &[4, 5, 6, 7])), []);
+    eventually("the node here has all", || loader.stats().blocks_replicated == 4);
+    let least = Duration::from_millis(1500);
+    assert!(began.elapsed() >= least, "four blocks, two a second, took {:?}", began.elapsed());
 }
 
 #[test]

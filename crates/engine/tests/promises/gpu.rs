@@ -2,6 +2,8 @@
 
 use crate::reports::{eventually, wait};
 use std::cell::OnceCell;
+use std::os::unix::fs::FileExt as _;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
@@ -64,6 +66,20 @@ impl Pool {
         self.looker().put(key(name), bytes, &PutOptions::default()).expect("space");
     }
 
+    /// Changes a byte of a block in the node's memory, behind everybody's back.
+    pub(crate) fn damage(&self, block: &[u8]) {
+        let is_slab = |path: &PathBuf| path.to_string_lossy().contains("slab");
+        let mut files =
+            std::fs::read_dir(self.dir.path()).expect("a directory").map(|file| file.expect("a file").path());
+        let slab = files.find(is_slab).expect("a slab");
+        let bytes = std::fs::read(&slab).expect("its bytes");
+        // Blocks begin at multiples of 64 bytes.
+        let mut places = (0..bytes.len() - block.len()).step_by(64);
+        let at = places.find(|at| bytes[*at..].starts_with(block)).expect("the block");
+        let file = std::fs::File::options().write(true).open(&slab).expect("a file to write to");
+        file.write_all_at(&[!bytes[at + 100]], at as u64 + 100).expect("written");
+    }
+
     /// What the pool has under a name of [`job`].
     pub(crate) fn stored(&self, name: u64) -> Option<Vec<u8>> {
         self.looker().get(key(name)).expect("a pool")
@@ -118,6 +134,13 @@ impl Engine {
             let _pin = gpu.pin(bytes.as_mut_ptr(), bytes.len(), true).expect("pinned");
             let span = Span { host: bytes.as_mut_ptr(), device, len: bytes.len() };
             gpu.begin(way, &[span]).and_then(|flight| flight.land()).expect("copied");
+        }
+    }
+
+    /// Overwrites the whole cache.
+    pub(crate) fn clear(&self) {
+        for (layer, len) in self.layers.iter().zip(self.pieces) {
+            self.transfer(Way::In, *layer, &mut vec![0; BLOCKS * len]);
         }
     }
 

@@ -5,6 +5,7 @@ use crate::a_gpu_that_fails::Program;
 use crate::gpu::{BLOCKS, Engine, Pool, job, key, start_node};
 use crate::reports::{eventually, wait};
 use rustix::process::Signal;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use tidepool_client::{Client, ClientConfig, NodeName, Pin, PutOptions, View};
 use tidepool_cuda::Driver as _;
@@ -92,6 +93,62 @@ fn memory_that_was_freed_while_the_pool_made_room_is_not_copied() {
     drop(views);
     assert_eq!(wait(&transfers).failed, [(0, 1)]);
     assert!(!engine.driver.recover(), "the GPU was asked to copy memory that is not its own");
+}
+
+#[test]
+fn nothing_is_begun_for_an_engine_that_ends() {
+    let pool = Pool::new();
+    let engine = Engine::new(|at| at as u8);
+    pool.put(1, &engine.block(1));
+    let keys = [key(1), key(2)];
+    let [held, new] = [0, 1].map(|at| Placed { key: &keys[at], group: 0, block: 5 });
+    // SAFETY: the pretended GPU keeps its memory, and the blocks are looked at afterwards.
+    let mover = unsafe { DeviceMover::new(engine.layout(), engine.gpu.clone()) }.expect("the GPU's memory");
+    let before = engine.driver.copied();
+    assert_eq!(mover.load(&pool.client(), &[held], &|| false), [false]);
+    let far = Client::connect(pool.config_elsewhere()).expect("a client");
+    assert_eq!(mover.load(&far, &[held], &|| false), [false]);
+    // It ends once it is known that the block has to go through the worker's memory.
+    let asked = AtomicU32::new(0);
+    let once = || asked.fetch_add(1, Ordering::Relaxed) == 0;
+    assert!(mover.save(&far, &[new], &PutOptions::default(), &once)[0].is_err());
+    assert_eq!(engine.driver.copied(), before);
+}
+
+#[test]
+fn a_block_that_is_named_twice_is_not_filled_by_two_at_once() {
+    let pool = Pool::new();
+    let engine = Engine::new(|at| at as u8);
+    [1, 2].into_iter().for_each(|name| pool.put(name, &engine.block(name as usize)));
+    let keys = [key(1), key(2)];
+    let batch = [0, 1].map(|at| Placed { key: &keys[at], group: 0, block: 5 });
+    // SAFETY: as above.
+    let mover = unsafe { DeviceMover::new(engine.layout(), engine.gpu.clone()) }.expect("the GPU's memory");
+    let before = engine.driver.copied();
+    assert_eq!(mover.load(&pool.client(), &batch, &|| true), [false, false]);
+    assert_eq!(engine.driver.copied(), before);
+}
+
+#[test]
+fn saves_that_wait_for_the_gpu_do_not_keep_loads_from_another_host_waiting() {
+    let pool = Pool::new();
+    let engine = Engine::new(|at| at as u8);
+    pool.put(1, &engine.block(1));
+    let client = Client::connect(pool.config_elsewhere()).expect("a client");
+    // As many as have memory of the worker at the same time.
+    let transfers = engine.transfers_with(&client, TransferConfig { save_threads: 4, ..TransferConfig::default() });
+    engine.driver.hold_after(0);
+    (10..14).for_each(|name| transfers.submit(Direction::Save, job(name, &[name], &[name as u32])));
+    eventually("all of them wait for the GPU", || engine.driver.events_asked_after() == 4);
+    transfers.submit(Direction::Load, job(1, &[1], &[5]));
+    eventually("the load has its block", || client.stats().hits_tcp == 1);
+    engine.driver.go_on();
+    let mut over = Vec::new();
+    eventually("all are over", || {
+        over.extend(transfers.poll());
+        over.len() == 5
+    });
+    assert!(over.iter().all(|job| job.failed.is_empty()), "{over:?}");
 }
 
 /// The third was said to be there, and had never been copied.

@@ -77,11 +77,13 @@ impl BlockTransfers {
             ..TransferConfig::default()
         };
         let client = pool.client(None)?;
-        let (mover, gpu) = py.detach(|| mover(&client, layout, device))?;
+        let (mover, gpu) = py.detach(|| mover(layout, device))?;
         let transfers = py.detach(|| Transfers::start(&client, mover, config));
         let transfers =
             transfers.map_err(|error| raise("TidepoolError", format!("transfer threads: {error}"), None))?;
-        let open = Open::new(Moves { transfers, gpu });
+        // Last: what is refused leaves nothing pinned.
+        let pins = gpu.as_ref().map(|gpu| py.detach(|| Pins::new(&client, gpu)));
+        let open = Open::new(Moves { transfers, gpu, _pins: pins });
         Ok(Self { open, memory: std::sync::Mutex::new(Some(memory)), groups: count, blocks })
     }
 
@@ -139,6 +141,24 @@ struct Moves {
     // Dropped first: its threads use the GPU.
     transfers: Transfers,
     gpu: Option<Arc<Gpu>>,
+    // Dropped last: nothing is copied any more.
+    _pins: Option<Pins>,
+}
+
+/// The memory of this host's nodes, pinned for a GPU.
+struct Pins(Client);
+
+impl Pins {
+    fn new(client: &Client, gpu: &Arc<Gpu>) -> Self {
+        client.pin_for_device(&(Arc::clone(gpu) as Arc<dyn Door>));
+        Self(client.clone())
+    }
+}
+
+impl Drop for Pins {
+    fn drop(&mut self) {
+        self.0.unpin_for_devices();
+    }
 }
 
 impl Moves {
@@ -156,7 +176,7 @@ impl Moves {
 type Means = (Box<dyn Mover>, Option<Arc<Gpu>>);
 
 /// What moves the blocks of a layout: the processor, or a GPU.
-fn mover(client: &Client, layout: Layout, device: Option<u32>) -> PyResult<Means> {
+fn mover(layout: Layout, device: Option<u32>) -> PyResult<Means> {
     // SAFETY (both): the connector describes tensors of this process, which `memory` keeps in place until the threads have
     // ended, and the engine leaves a block alone while a job has it.
     let Some(device) = device else {
@@ -165,10 +185,8 @@ fn mover(client: &Client, layout: Layout, device: Option<u32>) -> PyResult<Means
     };
     let unusable = |error: DoorError| raise("TidepoolError", format!("GPU {device} cannot be used: {error}"), None);
     let gpu = Arc::new(tidepool_cuda::open(device).map_err(unusable)?);
-    let door = Arc::clone(&gpu) as Arc<dyn Door>;
-    client.pin_for_device(&door);
     // SAFETY: see above.
-    let mover = unsafe { DeviceMover::new(layout, door) };
+    let mover = unsafe { DeviceMover::new(layout, Arc::clone(&gpu) as Arc<dyn Door>) };
     Ok((Box::new(mover.map_err(|error| invalid(error.to_string()))?), Some(gpu)))
 }
 

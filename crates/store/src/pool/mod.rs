@@ -17,7 +17,7 @@ mod reserve;
 mod stats;
 mod terms;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use files::{OpenError, PoolConfig};
 pub use hold::Hold;

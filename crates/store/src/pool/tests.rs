@@ -22,12 +22,12 @@ use tidepool_transfer::ops::{Completion, Destination, Done, Failure, Op, ReadOp}
 use tidepool_transfer::transport::Transport as _;
 use tidepool_types::{ByteSize, ClientId, Deadline, Key, NodeName};
 
-pub(super) struct Fixture {
+pub(crate) struct Fixture {
     _dir: tempfile::TempDir,
-    pub(super) pool: Arc<Pool>,
+    pub(crate) pool: Arc<Pool>,
 }
 
-pub(super) fn pool(capacity: u64, block: u64) -> Fixture {
+pub(crate) fn pool(capacity: u64, block: u64) -> Fixture {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let pool = create(dir.path(), "n", Epoch(7), capacity, block);
     Fixture { _dir: dir, pool }
@@ -489,7 +489,8 @@ fn a_pool_that_is_no_longer_wanted_is_given_up_at_any_point_and_leaves_nothing()
         let go_on = || asked.replace(asked.get() + 1) < patience;
         match Pool::create_while(&config, &go_on) {
             Err(OpenError::Stopped) => assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "{patience}"),
-            other => break assert!(other.is_ok() && patience >= 8, "{patience}: {:?}", other.err()),
+            // How often it is asked while memory is touched hangs on how much of that other threads do.
+            other => break assert!(other.is_ok() && patience >= 4, "{patience}: {:?}", other.err()),
         }
         patience += 1;
     }
