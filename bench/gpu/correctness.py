@@ -37,6 +37,7 @@ def prove_of(heads: int, width: int, block: int) -> tuple[dict[str, Any], int, i
         subprocess.run(made, check=True, capture_output=True)
         options: dict[str, Any] = {
             "block_size": block,
+            "enable_sleep_mode": True,
             "load_format": "auto",
             "gpu_memory_utilization": 0.2,
             "kv_cache_memory_bytes": 2 << 30,
@@ -61,6 +62,15 @@ def prove_of(heads: int, width: int, block: int) -> tuple[dict[str, Any], int, i
                 assert kept["cached"] == restored["cached"] == length, (kept, restored)
                 assert kept["tokens"] == restored["tokens"], f"{length} tokens: other tokens after a restore"
                 rows[f"{length} tokens in blocks of {block}"] = {"restored": restored["cached"], "same tokens": True}
+            # What an engine saved before it slept, it restores into the memory that it has after waking.
+            prompt = [[len(LENGTHS), LENGTHS[-1] + 1]]
+            before = writer.ask(prompt, tokens=8)
+            writer.nap()
+            after = writer.ask(prompt, tokens=8)
+            assert before["tokens"] == after["tokens"], "other tokens after a sleep"
+            assert after["cached"] > 0, "nothing was restored after a sleep"
+            row = f"{LENGTHS[-1]} tokens in blocks of {block}, after a sleep"
+            rows[row] = {"restored": after["cached"], "same tokens": True}
         finally:
             writer.end()
             reader.end()

@@ -95,6 +95,11 @@ class Shared:
     async def forget(self) -> bool:
         return await forgotten(self._llm.reset_prefix_cache)
 
+    async def nap(self) -> None:
+        """Sleeps, which gives the GPU's memory back, and wakes up."""
+        await self._llm.sleep(level=1)
+        await self._llm.wake_up()
+
     def end(self) -> None:
         self._llm.shutdown()
 

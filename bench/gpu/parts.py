@@ -98,6 +98,9 @@ class Engine:
     def forget(self) -> None:
         self.order("forget").result(ANSWER)
 
+    def nap(self) -> None:
+        self.order("nap").result(ANSWER)
+
     def end(self) -> None:
         try:
             self._told.end(20)
