@@ -10,7 +10,6 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import tidepool
 from parts import Engine, Pool
 
 MODEL = Path(__file__).parents[2] / "python" / "tests" / "vllm" / "model.py"
@@ -82,7 +81,7 @@ def prove_of(heads: int, width: int, block: int) -> tuple[dict[str, Any], int, i
 def compare(pool: Pool, copy: Pool) -> tuple[int, int]:
     """All blocks that the second engine saved again; no byte may differ."""
     blocks, size = 0, 0
-    with connect(pool) as first, connect(copy) as second:
+    with pool.client() as first, copy.client() as second:
         for key, length, _ in second.list_blocks():
             copied, saved = second.get(key), first.get(key)
             if copied is None or saved is None or length < 4096:  # notes about sessions and engines are small
@@ -90,8 +89,3 @@ def compare(pool: Pool, copy: Pool) -> tuple[int, int]:
             assert copied == saved, f"{key!r} differs from what was saved"
             blocks, size = blocks + 1, size + len(copied)
     return blocks, size
-
-
-def connect(pool: Pool) -> "tidepool.Pool":
-    settings = pool.connector()["kv_connector_extra_config"]
-    return tidepool.Pool.connect(settings["catalogs"], dir=settings["dir"])

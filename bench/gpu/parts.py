@@ -9,7 +9,10 @@ import tempfile
 from itertools import count
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import tidepool
 
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parents[1] / "python" / "tests" / "vllm"))
@@ -140,6 +143,13 @@ class Pool:
                 **settings,
             },
         }
+
+    def client(self, **options: Any) -> "tidepool.Pool":
+        # Here, so that a Python without it is told what it lacks.
+        import tidepool
+
+        settings = self.connector()["kv_connector_extra_config"]
+        return tidepool.Pool.connect(settings["catalogs"], dir=settings["dir"], **options)
 
     def __enter__(self) -> "Pool":
         return self

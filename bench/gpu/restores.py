@@ -6,9 +6,9 @@ And what a restore over the network takes, against the network by itself: the sl
 import time
 from statistics import median
 
+import tidepool
 import torch
 from parts import Pool
-from tidepool import Pool as Client
 from tidepool._native import BlockTransfers
 
 LAYERS = 32
@@ -17,45 +17,44 @@ PIECE = 256 << 10
 BLOCKS = 1280
 
 
+#: What goes at once: "save" or "load", the turn whose names the blocks have, and which blocks.
+Move = tuple[str, int, range]
+#: By turn, of every piece that was saved.
+Sums = dict[int, torch.Tensor]
+
+
 class Cache:
     """A KV cache whose layers lie apart, and what moves its blocks."""
 
-    def __init__(self, client: Client, blocks: int, device: int | None) -> None:
+    def __init__(self, client: tidepool.Pool, blocks: int, device: int | None, sums: Sums) -> None:
         where = "cpu" if device is None else f"cuda:{device}"
-        self.bytes = torch.empty((LAYERS, blocks, PIECE), dtype=torch.uint8, device=where)
-        layout = [[(layer.data_ptr(), PIECE, PIECE) for layer in self.bytes]]
-        self._moves = BlockTransfers(client, layout, blocks, self.bytes, device=device)
-        self._sums: dict[int, torch.Tensor] = {}
+        self._bytes = torch.empty((LAYERS, blocks, PIECE), dtype=torch.uint8, device=where)
+        layout = [[(layer.data_ptr(), PIECE, PIECE) for layer in self._bytes]]
+        self._moves = BlockTransfers(client, layout, blocks, self._bytes, device=device)
+        self._sums = sums
 
-    def moved(self, *, save: int | None = None, load: int | None = None, blocks: range | None = None) -> float:
-        """Seconds for a save under the names of a turn, for a load of another's, or for both at once.
-
-        Both have ``blocks``: where both are asked for, a save the first half of them and a load the second.
-        """
-        moved = blocks or range(self.bytes.shape[1])
-        half = len(moved) // 2
-        saved, loaded = (moved[:half], moved[half:]) if save is not None and load is not None else (moved, moved)
-        if save is not None:
-            self.bytes[:, saved.start : saved.stop].random_()
-            self._sums[save] = self._summed(saved)
-        if load is not None:
-            self.bytes[:, loaded.start : loaded.stop].zero_()
-        if self.bytes.is_cuda:
+    def move(self, *moves: Move) -> float:
+        """Seconds for all of them, begun together. What is saved begins with the first block."""
+        for way, turn, blocks in moves:
+            if way == "save":
+                self._of(blocks).random_()
+                self._sums[turn] = self._summed(blocks)
+            else:
+                self._of(blocks).zero_()
+        if self._bytes.is_cuda:
             torch.cuda.synchronize()
         began = time.perf_counter()
-        if save is not None:
-            self._moves.save(1, [part(save, saved)])
-        if load is not None:
-            self._moves.load(2, [part(load, loaded)])
-        self._wait((save is not None) + (load is not None))
+        for number, (way, turn, blocks) in enumerate(moves):
+            getattr(self._moves, way)(number, [part(turn, blocks)])
+        self._wait(len(moves))
         seconds = time.perf_counter() - began
-        if load is not None:
-            assert torch.equal(self._sums[load], self._summed(loaded)), f"load {load} brought other bytes"
+        for way, turn, blocks in moves:
+            saved = self._sums[turn][:, blocks.start : blocks.stop]
+            assert way == "save" or torch.equal(saved, self._summed(blocks)), f"load {turn} brought other bytes"
         return seconds
 
-    def knows(self, other: "Cache") -> None:
-        """What another has saved."""
-        self._sums |= other._sums
+    def _of(self, blocks: range) -> torch.Tensor:
+        return self._bytes[:, blocks.start : blocks.stop]
 
     def _wait(self, jobs: int) -> None:
         until = time.monotonic() + 60
@@ -68,7 +67,7 @@ class Cache:
 
     def _summed(self, blocks: range) -> torch.Tensor:
         """A sum of each piece that a byte in another place changes, too."""
-        words = self.bytes[:, blocks.start : blocks.stop].view(torch.int64)
+        words = self._of(blocks).view(torch.int64)
         places = torch.arange(1, words.shape[2] * 2, 2, device=words.device)
         # Layer by layer: the products take as much memory as what is summed.
         return torch.stack([(layer * places).sum(dim=1) for layer in words]).cpu()
@@ -79,28 +78,26 @@ class Cache:
 
 def rates(repeats: int, blocks: int = BLOCKS, device: int | None = 0) -> dict[str, dict[str, float]]:
     """Bytes a second, in and out: straight, both at once, and over the network; every byte is verified."""
-    turns = range(repeats + 1)
-    size, half = blocks * LAYERS * PIECE, range(blocks // 2, blocks)
+    turns, whole = range(repeats + 1), range(blocks)
+    first, second = whole[: blocks // 2], whole[blocks // 2 :]
+    size = blocks * LAYERS * PIECE
+    sums: Sums = {}
     rows: dict[str, dict[str, float]] = {}
     # Every turn has names of its own: what is held is not saved again.
     with Pool(f"{3 * len(turns) * size // 2 + (1 << 30)}B") as pool:
-        settings = pool.connector()["kv_connector_extra_config"]
-        with Client.connect(settings["catalogs"], dir=settings["dir"]) as client:
-            cache = Cache(client, blocks, device)
-            out = [cache.moved(save=turn) for turn in turns]
-            rows["by itself"] = {"in": rate(size, [cache.moved(load=turn) for turn in turns]), "out": rate(size, out)}
-            # The second halves of what was saved, and new names beside them.
-            for turn in turns:
-                cache._sums[turn] = cache._sums[turn][:, half.start :]
-            both = [cache.moved(save=100 + turn, load=turn) for turn in turns]
+        with pool.client() as client:
+            cache = Cache(client, blocks, device, sums)
+            out = [cache.move(("save", turn, whole)) for turn in turns]
+            into = [cache.move(("load", turn, whole)) for turn in turns]
+            rows["by itself"] = {"in": rate(size, into), "out": rate(size, out)}
+            both = [cache.move(("save", 100 + turn, first), ("load", turn, second)) for turn in turns]
             rows["both at once"] = {"in": rate(size // 2, both), "out": rate(size // 2, both)}
             cache.close()
         # To a client that uses no shared memory the node is on another host.
-        with Client.connect(settings["catalogs"], dir=settings["dir"], local=False) as client:
+        with pool.client(local=False) as client:
             for name, where in (("network to the host's memory", None), ("network to the GPU", device)):
-                far = Cache(client, blocks, where)
-                far.knows(cache)
-                rows[name] = {"in": rate(size // 2, [far.moved(load=turn, blocks=half) for turn in turns])}
+                far = Cache(client, blocks, where, sums)
+                rows[name] = {"in": rate(size // 2, [far.move(("load", turn, second)) for turn in turns])}
                 far.close()
     return rows
 

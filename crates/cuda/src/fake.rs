@@ -221,8 +221,8 @@ impl State {
     }
 
     /// What came before an event is never done.
-    fn spoil(&mut self, event: Event, spoils: bool) {
-        if let Some((stream, before)) = self.recorded.get(&event).copied().filter(|_| spoils)
+    fn spoil(&mut self, event: Event) {
+        if let Some((stream, before)) = self.recorded.get(&event).copied()
             && let Some(work) = self.streams.get_mut(&stream)
         {
             work.drain(..before.min(work.len()));
@@ -397,7 +397,11 @@ impl Driver for Fake {
     fn is_done(&self, event: Event) -> Result<bool, DoorError> {
         let mut state = self.state.lock();
         let spoils = matches!(state.failing, Failing::Spoiling(0));
-        state.charge("cuEventQuery").inspect_err(|_| state.spoil(event, spoils))?;
+        let charged = state.charge("cuEventQuery");
+        if spoils {
+            state.spoil(event);
+        }
+        charged?;
         let delay = state.delay;
         let asked = state.asked.entry(event).or_insert(0);
         *asked += 1;

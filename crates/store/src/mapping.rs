@@ -8,9 +8,9 @@ use parking_lot::Mutex;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use thiserror::Error;
-use tidepool_transfer::door::{Door, DoorError, Pinned};
+use tidepool_transfer::door::{Door, DoorError, Pinned, REFUSED_FOR};
 use tidepool_types::{BlockId, ClientId, CopyName, Epoch, Generation, MAX_KEY_LEN, check_block_len};
 use tidepool_wire::message::SlotName;
 
@@ -34,9 +34,6 @@ pub struct Mapping {
     slab: Memory,
     writable: Option<Memory>,
 }
-
-/// For how long a driver that could not pin the slab is not asked again: there may be memory for it by then.
-const REFUSED_FOR: Duration = Duration::from_secs(30);
 
 /// What became of pinning the slab.
 #[derive(Debug)]

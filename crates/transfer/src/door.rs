@@ -4,6 +4,7 @@
 //! waited for together. A flight has its memory until it has landed, whatever becomes of whoever began it.
 
 use std::fmt;
+use std::time::Duration;
 use thiserror::Error;
 
 /// Which way bytes go.
@@ -49,6 +50,9 @@ pub struct DoorError {
     /// What it said.
     pub reason: String,
 }
+
+/// For how long a driver that could not pin memory is not asked for as much again: there may be some by then.
+pub const REFUSED_FOR: Duration = Duration::from_secs(30);
 
 /// Memory that is pinned until this is dropped.
 pub trait Pinned: Send + Sync + fmt::Debug {}

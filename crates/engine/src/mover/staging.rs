@@ -4,16 +4,14 @@
 
 use parking_lot::{Condvar, Mutex};
 use std::ops::{Deref, DerefMut};
-use std::time::{Duration, Instant};
-use tidepool_client::door::{Door, DoorError, Pinned};
+use std::time::Instant;
+use tidepool_client::door::{Door, DoorError, Pinned, REFUSED_FOR};
 
 /// Bytes in a half, unless a block is longer.
 const HALF: usize = 32 << 20;
 const PAGE: usize = 4096;
 /// Jobs of one direction that have such memory at the same time: a host that is slow holds up one of them.
 const MOST: usize = 4;
-/// For how long a driver that has refused more is not asked again.
-const REFUSED_FOR: Duration = Duration::from_secs(30);
 
 /// The memory of one direction, made when it is first needed. Whoever finds none waits for it.
 #[derive(Debug)]

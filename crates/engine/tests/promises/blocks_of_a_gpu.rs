@@ -132,16 +132,9 @@ fn a_remote_save_sends_what_has_come_while_the_gpu_has_the_rest() {
 #[test]
 fn what_came_from_another_host_is_copied_to_this_one_on_demand() {
     let mut pool = Pool::without_node();
-    let elsewhere = tempfile::tempdir_in("/dev/shm").expect("a directory in shared memory");
-    let far = start_node("far", &ClientConfig { dir: elsewhere.path().to_owned(), ..pool.config() });
     let engine = Engine::new(|at| at as u8);
     let stored = [engine.block(1), engine.block(2)];
-    let writer = Client::connect(ClientConfig { dir: elsewhere.path().to_owned(), ..pool.config() }).expect("a client");
-    for (name, bytes) in (1..).zip(&stored) {
-        writer.put(key(name), bytes, &PutOptions::default()).expect("space");
-    }
-    // Nobody without its socket takes a node for one of this host.
-    std::fs::remove_file(far.socket_path()).expect("its socket");
+    let _far = pool.far_node(&stored);
     pool.node = Some(start_node("here", &pool.config()));
     let load = |config| {
         let client = pool.client();
@@ -178,16 +171,8 @@ fn a_reader_that_verifies_everything_gets_its_blocks_through_memory_that_it_can_
 #[test]
 fn copies_of_what_came_from_another_host_take_no_more_than_their_rate() {
     let mut pool = Pool::without_node();
-    let elsewhere = tempfile::tempdir_in("/dev/shm").expect("a directory in shared memory");
-    let there = ClientConfig { dir: elsewhere.path().to_owned(), ..pool.config() };
-    let far = start_node("far", &there);
     let engine = Engine::new(|at| at as u8);
-    let writer = Client::connect(there).expect("a client");
-    for name in 1..=4 {
-        writer.put(key(name), &engine.block(name as usize)[..], &PutOptions::default()).expect("space");
-    }
-    // Nobody without its socket takes a node for one of this host.
-    std::fs::remove_file(far.socket_path()).expect("its socket");
+    let _far = pool.far_node(&[1, 2, 3, 4].map(|block| engine.block(block)));
     pool.node = Some(start_node("here", &pool.config()));
     let client = pool.client();
     // Two blocks a second.
@@ -264,10 +249,7 @@ fn what_a_node_of_this_host_has_no_room_for_goes_to_another_host() {
     // A node that drains said that it had no room, and that was that: nobody sent the blocks elsewhere, as they are from the
     // host's memory. Each engine beside a node that is being emptied saved nothing.
     let mut pool = Pool::without_node();
-    let elsewhere = tempfile::tempdir_in("/dev/shm").expect("a directory in shared memory");
-    let far = start_node("far", &ClientConfig { dir: elsewhere.path().to_owned(), ..pool.config() });
-    // Nobody without its socket takes a node for one of this host.
-    std::fs::remove_file(far.socket_path()).expect("its socket");
+    let far = pool.far_node(&[]);
     pool.node = Some(start_node("here", &pool.config()));
     let here = NodeName::new("here").expect("a name");
     pool.looker().drain(&here, Duration::from_secs(60)).expect("told");
@@ -275,7 +257,7 @@ fn what_a_node_of_this_host_has_no_room_for_goes_to_another_host() {
     let client = pool.client();
     let saver = engine.transfers(&client);
     assert_eq!(done(&saver, Direction::Save, job(1, &[1, 2], &[1, 2])), []);
-    assert_eq!(far.pool().stats().blocks, 2);
+    assert_eq!(far.node.pool().stats().blocks, 2);
     assert_eq!(pool.stored(2), Some(engine.block(2)));
     drop((saver, client));
     engine.end();

@@ -3,7 +3,6 @@
 use crate::reports::{eventually, wait};
 use std::cell::OnceCell;
 use std::os::unix::fs::FileExt as _;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
@@ -68,10 +67,7 @@ impl Pool {
 
     /// Changes a byte of a block in the node's memory, behind everybody's back.
     pub(crate) fn damage(&self, block: &[u8]) {
-        let is_slab = |path: &PathBuf| path.to_string_lossy().contains("slab");
-        let mut files =
-            std::fs::read_dir(self.dir.path()).expect("a directory").map(|file| file.expect("a file").path());
-        let slab = files.find(is_slab).expect("a slab");
+        let slab = self.dir.path().join("n0.slab");
         let bytes = std::fs::read(&slab).expect("its bytes");
         // Blocks begin at multiples of 64 bytes.
         let mut places = (0..bytes.len() - block.len()).step_by(64);
@@ -83,6 +79,28 @@ impl Pool {
     /// What the pool has under a name of [`job`].
     pub(crate) fn stored(&self, name: u64) -> Option<Vec<u8>> {
         self.looker().get(key(name)).expect("a pool")
+    }
+}
+
+/// A node of another host.
+pub(crate) struct Far {
+    pub(crate) node: Node,
+    _dir: TempDir,
+}
+
+impl Pool {
+    /// A node that nobody takes for one of this host, with blocks under the names from 1 on.
+    pub(crate) fn far_node(&self, blocks: &[Vec<u8>]) -> Far {
+        let dir = tempfile::tempdir_in("/dev/shm").expect("a directory in shared memory");
+        let there = ClientConfig { dir: dir.path().to_owned(), ..self.config() };
+        let node = start_node("far", &there);
+        let writer = Client::connect(there).expect("a client");
+        for (name, bytes) in (1..).zip(blocks) {
+            writer.put(key(name), &bytes[..], &PutOptions::default()).expect("space");
+        }
+        // That is what it would be found by.
+        std::fs::remove_file(node.socket_path()).expect("its socket");
+        Far { node, _dir: dir }
     }
 }
 
@@ -159,14 +177,18 @@ impl Engine {
         Layout::new(vec![self.layers.iter().zip(self.pieces).map(piece).collect()], BLOCKS as u32).expect("a layout")
     }
 
+    /// Moves its blocks, which nobody looks at meanwhile.
+    pub(crate) fn mover(&self) -> DeviceMover {
+        // SAFETY: the pretended GPU keeps its memory, and blocks are only looked at when they have been moved.
+        unsafe { DeviceMover::new(self.layout(), self.gpu.clone()) }.expect("the GPU's memory")
+    }
+
     pub(crate) fn transfers(&self, client: &Client) -> Transfers {
         self.transfers_with(client, TransferConfig::default())
     }
 
     pub(crate) fn transfers_with(&self, client: &Client, config: TransferConfig) -> Transfers {
-        // SAFETY: the pretended GPU keeps its memory, and blocks are only looked at when their jobs are over.
-        let mover = unsafe { DeviceMover::new(self.layout(), self.gpu.clone()) }.expect("the GPU's memory");
-        Transfers::start(client, Box::new(mover), config).expect("threads")
+        Transfers::start(client, Box::new(self.mover()), config).expect("threads")
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use tidepool_client::{Client, ClientConfig, NodeName, Pin, PutOptions, View};
 use tidepool_cuda::Driver as _;
-use tidepool_engine::{DeviceMover, Direction, Finished, Mover as _, Placed, TransferConfig, Transfers};
+use tidepool_engine::{Direction, Finished, Mover as _, Placed, TransferConfig, Transfers};
 
 /// Blocks of 6 MiB: five of them are a part of what goes through memory of the worker.
 const LARGE: [usize; 3] = [2 << 20; 3];
@@ -102,8 +102,7 @@ fn nothing_is_begun_for_an_engine_that_ends() {
     pool.put(1, &engine.block(1));
     let keys = [key(1), key(2)];
     let [held, new] = [0, 1].map(|at| Placed { key: &keys[at], group: 0, block: 5 });
-    // SAFETY: the pretended GPU keeps its memory, and the blocks are looked at afterwards.
-    let mover = unsafe { DeviceMover::new(engine.layout(), engine.gpu.clone()) }.expect("the GPU's memory");
+    let mover = engine.mover();
     let before = engine.driver.copied();
     assert_eq!(mover.load(&pool.client(), &[held], &|| false), [false]);
     let far = Client::connect(pool.config_elsewhere()).expect("a client");
@@ -122,8 +121,7 @@ fn a_block_that_is_named_twice_is_not_filled_by_two_at_once() {
     [1, 2].into_iter().for_each(|name| pool.put(name, &engine.block(name as usize)));
     let keys = [key(1), key(2)];
     let batch = [0, 1].map(|at| Placed { key: &keys[at], group: 0, block: 5 });
-    // SAFETY: as above.
-    let mover = unsafe { DeviceMover::new(engine.layout(), engine.gpu.clone()) }.expect("the GPU's memory");
+    let mover = engine.mover();
     let before = engine.driver.copied();
     assert_eq!(mover.load(&pool.client(), &batch, &|| true), [false, false]);
     assert_eq!(engine.driver.copied(), before);
@@ -160,8 +158,7 @@ fn only_blocks_that_are_there_are_said_to_be() {
     let engine = Engine::new(|_| 0);
     for config in [pool.config(), pool.config_elsewhere()] {
         let client = Client::connect(config).expect("a client");
-        // SAFETY: the pretended GPU keeps its memory, and the blocks are looked at afterwards.
-        let mover = unsafe { DeviceMover::new(engine.layout(), engine.gpu.clone()) }.expect("the GPU's memory");
+        let mover = engine.mover();
         let keys = [key(1), key(99), key(2)];
         let batch: Vec<Placed<'_>> = keys.iter().zip(0..).map(|(key, block)| Placed { key, group: 0, block }).collect();
         let there = mover.load(&client, &batch, &|| true);
