@@ -47,7 +47,9 @@ def prove_of(heads: int, width: int, block: int) -> tuple[dict[str, Any], int, i
             "kv_role": "kv_both",
             "kv_connector_extra_config": {"connectors": [pool.connector(), copy.connector()]},
         }
-        writer, reader = Engine(path, pool.connector(), **options), Engine(path, both, **options)
+        # Before it sleeps vLLM resets all caches, as it does before it has other weights; these stay.
+        writer = Engine(path, pool.connector(after_reset="keep"), **options)
+        reader = Engine(path, both, **options)
         rows = {}
         try:
             writer.ready()

@@ -33,8 +33,8 @@ class Cache:
         self._moves = BlockTransfers(client, layout, blocks, self._bytes, device=device)
         self._sums = sums
 
-    def move(self, *moves: Move) -> float:
-        """Seconds for all of them, begun together. What is saved begins with the first block."""
+    def move(self, *moves: Move) -> list[float]:
+        """Seconds for each of them, begun together. What is saved begins with the first block."""
         for way, turn, blocks in moves:
             if way == "save":
                 self._of(blocks).random_()
@@ -46,8 +46,7 @@ class Cache:
         began = time.perf_counter()
         for number, (way, turn, blocks) in enumerate(moves):
             getattr(self._moves, way)(number, [part(turn, blocks)])
-        self._wait(len(moves))
-        seconds = time.perf_counter() - began
+        seconds = [over - began for _, over in sorted(self._overs(len(moves)))]
         for way, turn, blocks in moves:
             saved = self._sums[turn][:, blocks.start : blocks.stop]
             assert way == "save" or torch.equal(saved, self._summed(blocks)), f"load {turn} brought other bytes"
@@ -56,14 +55,17 @@ class Cache:
     def _of(self, blocks: range) -> torch.Tensor:
         return self._bytes[:, blocks.start : blocks.stop]
 
-    def _wait(self, jobs: int) -> None:
+    def _overs(self, jobs: int) -> list[tuple[int, float]]:
+        """Jobs, and when they were over."""
         until = time.monotonic() + 60
-        while jobs > 0:
+        overs: list[tuple[int, float]] = []
+        while len(overs) < jobs:
             assert time.monotonic() < until, "a job is never over"
-            for _, _, failed in self._moves.poll():
+            for job, _, failed in self._moves.poll():
                 assert not failed, f"{len(failed)} blocks were not moved: {BlockTransfers.warnings()}"
-                jobs -= 1
+                overs.append((job, time.perf_counter()))
             time.sleep(0.0002)
+        return overs
 
     def _summed(self, blocks: range) -> torch.Tensor:
         """A sum of each piece that a byte in another place changes, too."""
@@ -87,17 +89,18 @@ def rates(repeats: int, blocks: int = BLOCKS, device: int | None = 0) -> dict[st
     with Pool(f"{3 * len(turns) * size // 2 + (1 << 30)}B") as pool:
         with pool.client() as client:
             cache = Cache(client, blocks, device, sums)
-            out = [cache.move(("save", turn, whole)) for turn in turns]
-            into = [cache.move(("load", turn, whole)) for turn in turns]
+            out = [cache.move(("save", turn, whole))[0] for turn in turns]
+            into = [cache.move(("load", turn, whole))[0] for turn in turns]
             rows["by itself"] = {"in": rate(size, into), "out": rate(size, out)}
             both = [cache.move(("save", 100 + turn, first), ("load", turn, second)) for turn in turns]
-            rows["both at once"] = {"in": rate(size // 2, both), "out": rate(size // 2, both)}
+            out, into = ([times[way] for times in both] for way in range(2))
+            rows["both at once"] = {"in": rate(size // 2, into), "out": rate(size // 2, out)}
             cache.close()
         # To a client that uses no shared memory the node is on another host.
         with pool.client(local=False) as client:
             for name, where in (("network to the host's memory", None), ("network to the GPU", device)):
                 far = Cache(client, blocks, where, sums)
-                rows[name] = {"in": rate(size // 2, [far.move(("load", turn, second)) for turn in turns])}
+                rows[name] = {"in": rate(size // 2, [far.move(("load", turn, second))[0] for turn in turns])}
                 far.close()
     return rows
 

@@ -11,14 +11,13 @@ use super::{GoOn, Mover, Placed, is_each_once};
 use crate::layout::{Layout, LayoutError};
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tidepool_client::door::{DevicePiece, Door, DoorError, Flight, Span, Way};
 use tidepool_client::{Client, DeviceParts, GetInto, GetToDevice, Parts, PutError, PutItem, PutOptions, Stored};
 
-/// Bytes of a batch: many milliseconds of the bus, so that what happens between batches does not show.
-const BATCH: usize = 1 << 30;
-/// Blocks that are looked up and begun together. Two threads take turns, so that the bus is busy with the blocks of one while
-/// the other looks for more.
-const FLIGHT: usize = 64 << 20;
+/// Bytes of blocks that are looked up and begun together. Two threads take turns, so that the bus is busy with the blocks of
+/// one while the other looks for more, or makes checksums.
+const FLIGHT: usize = 128 << 20;
 
 /// Moves blocks of a device's memory.
 #[derive(Debug)]
@@ -46,6 +45,11 @@ impl DeviceMover {
     /// Asked before a batch, so that nothing is waited for in vain; each flight asks again.
     fn is_there(&self) -> bool {
         self.door.check().inspect_err(|error| tracing::warn!(%error, "blocks are not moved")).is_ok()
+    }
+
+    /// Whether the layout has every block.
+    fn has_all(&self, batch: &[Placed<'_>]) -> bool {
+        batch.iter().all(|placed| self.layout().pieces(placed.group, placed.block).is_some())
     }
 
     fn pieces(&self, placed: &Placed<'_>) -> Option<Vec<DevicePiece>> {
@@ -87,29 +91,68 @@ impl DeviceMover {
             .collect()
     }
 
-    /// Loads blocks that nodes of this host hold, straight from their memory; which of them are there.
-    fn load_direct(&self, client: &Client, items: &[GetToDevice<'_>], go_on: GoOn<'_>) -> Vec<bool> {
+    /// What `fly` answers of every block, in flights, for as long as they go on; of the blocks of other flights `otherwise`.
+    fn in_flights<A: Clone + Send>(
+        &self,
+        blocks: &[Placed<'_>],
+        otherwise: A,
+        go_on: GoOn<'_>,
+        fly: impl Fn(&[Placed<'_>]) -> Vec<A> + Sync,
+    ) -> Vec<A> {
         let count = (FLIGHT / self.layout().longest_block().max(1)).max(1);
-        let mut there = vec![false; items.len()];
-        let flights = Mutex::new(items.chunks(count).zip(there.chunks_mut(count)));
-        let fly = || {
+        let mut answers = vec![otherwise; blocks.len()];
+        let flights = Mutex::new(blocks.chunks(count).zip(answers.chunks_mut(count)));
+        let take_turns = || {
             // Not in the loop's head, where the lock would be held throughout.
             let next = || flights.lock().next();
             while go_on()
-                && let Some((items, there)) = next()
+                && let Some((blocks, answers)) = next()
             {
-                // SAFETY: each block is named once in this batch (see `load`), the engine gives a block to one job at a time, and
-                // they are the device's by the promise made to `new`.
-                there.copy_from_slice(&unsafe { client.get_batch_to_device(&self.door, items) });
+                answers.iter_mut().zip(fly(blocks)).for_each(|(place, answer)| *place = answer);
             }
         };
         std::thread::scope(|scope| {
-            if items.len() > count {
-                scope.spawn(fly);
+            if blocks.len() > count {
+                scope.spawn(take_turns);
             }
-            fly();
+            take_turns();
         });
-        there
+        answers
+    }
+
+    /// Loads blocks that nodes of this host hold, straight from their memory; which of them are there.
+    fn load_direct(&self, client: &Client, blocks: &[Placed<'_>], go_on: GoOn<'_>) -> Vec<bool> {
+        self.in_flights(blocks, false, go_on, |blocks| {
+            let items =
+                blocks.iter().filter_map(|placed| Some(GetToDevice { key: placed.key, into: self.pieces(placed)? }));
+            let items: Vec<_> = items.collect();
+            // SAFETY: each block is named once in this batch (see `load`), the engine gives a block to one job at a time, and
+            // they are the device's by the promise made to `new`.
+            unsafe { client.get_batch_to_device(&self.door, &items) }
+        })
+    }
+
+    /// Stores blocks on nodes of this host, straight into their memory, up to the first flight of which the pool refuses some.
+    fn save_direct(
+        &self,
+        client: &Client,
+        blocks: &[Placed<'_>],
+        options: &PutOptions,
+        go_on: GoOn<'_>,
+    ) -> Vec<Result<Stored, PutError>> {
+        let is_refused = AtomicBool::new(false);
+        let go_on = || go_on() && !is_refused.load(Ordering::Relaxed);
+        self.in_flights(blocks, Err(PutError::Timeout), &go_on, |blocks| {
+            let items = blocks.iter().filter_map(|placed| {
+                // SAFETY: the engine leaves the blocks of a job alone, and they are the device's by the promise made to `new`.
+                let parts = unsafe { DeviceParts::new(&self.door, self.pieces(placed)?) };
+                Some(PutItem { key: placed.key, data: Parts::Device(parts) })
+            });
+            let items: Vec<_> = items.collect();
+            let answers = client.put_batch(&items, options);
+            is_refused.fetch_or(answers.iter().any(is_refusal), Ordering::Relaxed);
+            answers
+        })
     }
 
     /// Loads blocks through this process's memory; which of them are there.
@@ -209,8 +252,9 @@ impl Mover for DeviceMover {
         self.layout().block_len(group)
     }
 
+    /// A whole job: each end of a batch would leave the bus idle.
     fn batch_bytes(&self) -> usize {
-        BATCH
+        usize::MAX
     }
 
     fn save(
@@ -220,15 +264,10 @@ impl Mover for DeviceMover {
         options: &PutOptions,
         go_on: GoOn<'_>,
     ) -> Vec<Result<Stored, PutError>> {
-        let items = batch.iter().map(|placed| {
-            // SAFETY: the engine leaves the blocks of a job alone, and they are the device's by the promise made to `new`.
-            let parts = unsafe { DeviceParts::new(&self.door, self.pieces(placed)?) };
-            Some(PutItem { key: placed.key, data: Parts::Device(parts) })
-        });
-        let Some(items) = items.collect::<Option<Vec<_>>>().filter(|_| self.is_there()) else {
+        if !self.has_all(batch) || !self.is_there() {
             return vec![Err(PutError::NotFromDevice); batch.len()];
-        };
-        let mut answers = client.put_batch(&items, options);
+        }
+        let mut answers = self.save_direct(client, batch, options, go_on);
         let is_left = |(_, answer): &(_, &Result<Stored, PutError>)| **answer == Err(PutError::NotFromDevice);
         let left: Vec<&Placed<'_>> = batch.iter().zip(&answers).filter(is_left).map(|(placed, _)| placed).collect();
         if left.is_empty() || !go_on() {
@@ -245,10 +284,10 @@ impl Mover for DeviceMover {
     }
 
     fn load(&self, client: &Client, batch: &[Placed<'_>], go_on: GoOn<'_>) -> Vec<bool> {
-        let items = batch.iter().map(|placed| Some(GetToDevice { key: placed.key, into: self.pieces(placed)? }));
-        let items = items.collect::<Option<Vec<_>>>().filter(|_| is_each_once(batch) && self.is_there());
-        let Some(items) = items else { return vec![false; batch.len()] };
-        let mut there = self.load_direct(client, &items, go_on);
+        if !self.has_all(batch) || !is_each_once(batch) || !self.is_there() {
+            return vec![false; batch.len()];
+        }
+        let mut there = self.load_direct(client, batch, go_on);
         let left: Vec<&Placed<'_>> =
             batch.iter().zip(&there).filter(|(_, there)| !**there).map(|(placed, _)| placed).collect();
         if left.is_empty() || !go_on() {
@@ -263,4 +302,9 @@ impl Mover for DeviceMover {
         }
         there
     }
+}
+
+/// Whether the pool did not take a block that the device would have given.
+fn is_refusal(answer: &Result<Stored, PutError>) -> bool {
+    answer.as_ref().is_err_and(|error| *error != PutError::NotFromDevice)
 }

@@ -54,6 +54,20 @@ fn a_save_through_the_workers_memory_ends_with_the_first_part_that_the_pool_does
     drop(views);
 }
 
+#[test]
+fn a_save_straight_from_the_gpu_ends_with_the_first_flight_that_the_pool_does_not_take() {
+    let pool = Pool::without_node();
+    let client = pool.client();
+    // Three blocks are a flight, of which two are under way at a time.
+    let engine = Engine::with([11 << 20; 3], |at| at as u8);
+    let transfers = engine.transfers(&client);
+    let (names, blocks) = all();
+    transfers.submit(Direction::Save, job(1, &names, &blocks));
+    assert_eq!(wait(&transfers).failed.len(), BLOCKS);
+    let refused = client.stats().puts_failed;
+    assert!((3..=6).contains(&refused), "{refused} blocks were offered to a pool that takes none");
+}
+
 /// All of a batch, a GiB, was fetched before a worker could end.
 #[test]
 fn a_load_from_another_host_ends_with_the_part_under_way_when_the_engine_does() {
