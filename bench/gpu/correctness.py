@@ -50,7 +50,13 @@ def prove_of(heads: int, width: int, block: int) -> tuple[dict[str, Any], int, i
         # Before it sleeps vLLM resets all caches, as it does before it has other weights; these stay.
         writer = Engine(path, pool.connector(after_reset="keep"), **options)
         reader = Engine(path, both, **options)
-        rows = {}
+        rows: dict[str, Any] = {}
+
+        def note(length: int, restored: int, where: str = "") -> None:
+            name = f"{length} tokens in blocks of {block}{where}"
+            print(f"{name}: {restored} restored, the same tokens", file=sys.stderr, flush=True)
+            rows[name] = {"restored": restored, "same tokens": True}
+
         try:
             writer.ready()
             reader.ready()
@@ -62,7 +68,7 @@ def prove_of(heads: int, width: int, block: int) -> tuple[dict[str, Any], int, i
                 restored = reader.ask(prompt, tokens=8)
                 assert kept["cached"] == restored["cached"] == length, (kept, restored)
                 assert kept["tokens"] == restored["tokens"], f"{length} tokens: other tokens after a restore"
-                rows[f"{length} tokens in blocks of {block}"] = {"restored": restored["cached"], "same tokens": True}
+                note(length, restored["cached"])
             # What an engine saved before it slept, it restores into the memory that it has after waking.
             prompt = [[len(LENGTHS), LENGTHS[-1] + 1]]
             before = writer.ask(prompt, tokens=8)
@@ -70,8 +76,7 @@ def prove_of(heads: int, width: int, block: int) -> tuple[dict[str, Any], int, i
             after = writer.ask(prompt, tokens=8)
             assert before["tokens"] == after["tokens"], "other tokens after a sleep"
             assert after["cached"] > 0, "nothing was restored after a sleep"
-            row = f"{LENGTHS[-1]} tokens in blocks of {block}, after a sleep"
-            rows[row] = {"restored": after["cached"], "same tokens": True}
+            note(LENGTHS[-1], after["cached"], ", after a sleep")
         finally:
             writer.end()
             reader.end()
