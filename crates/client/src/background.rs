@@ -9,9 +9,9 @@ use crate::peers::Peer;
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tidepool_store::Mapping;
@@ -171,8 +171,8 @@ impl Drop for Counted<'_> {
     }
 }
 
-/// Devices that are to reach whatever is mapped, for as long as somebody uses them.
-pub(crate) type Doors = Arc<Mutex<Vec<Weak<dyn Door>>>>;
+/// Devices that are to reach whatever is mapped, each once for everybody who uses it.
+pub(crate) type Doors = Arc<Mutex<Vec<Arc<dyn Door>>>>;
 
 /// Starts the populator; it ends when the sender is dropped, and stops between two pieces of a mapping that nobody else
 /// uses any more. Nobody waits for it. It pins what is mapped for the devices, too: a request would wait for seconds.
@@ -180,10 +180,16 @@ pub(crate) fn start_populator(doors: Doors) -> io::Result<SyncSender<Arc<Mapping
     let (sender, receiver): (_, Receiver<Arc<Mapping>>) = sync_channel(POPULATE_QUEUE);
     let populate = move || {
         for mapping in receiver {
-            let doors: Vec<_> = doors.lock().iter().filter_map(Weak::upgrade).collect();
-            doors.iter().for_each(|door| {
+            let wanted = doors.lock().clone();
+            wanted.iter().for_each(|door| {
                 mapping.pin(&**door);
             });
+            // Whoever wanted it may have gone meanwhile, and not have known of this mapping yet.
+            let wanted = doors.lock();
+            if wanted.is_empty() {
+                mapping.unpin();
+            }
+            drop(wanted);
             mapping.populate(&|| Arc::strong_count(&mapping) > 1);
         }
     };

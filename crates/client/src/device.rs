@@ -5,7 +5,7 @@ use crate::client::Client;
 use crate::config::Verify;
 use crate::counters::add;
 use crate::peers::{Memory, Peer};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use tidepool_store::{DeviceOutcome, DeviceRead};
 use tidepool_transfer::door::{DevicePiece, Door};
 use tidepool_types::BlockId;
@@ -35,6 +35,25 @@ pub struct GetToDevice<'a> {
     pub key: &'a [u8],
     /// Where it goes: all of it, in order.
     pub into: Vec<DevicePiece>,
+}
+
+/// The memory of this host's nodes, pinned for a device that is to copy from and to it.
+#[derive(Debug)]
+pub struct PinnedForDevice {
+    client: Client,
+    door: Arc<dyn Door>,
+}
+
+impl Drop for PinnedForDevice {
+    fn drop(&mut self) {
+        let mut doors = self.client.doors().lock();
+        if let Some(ours) = doors.iter().position(|door| Arc::ptr_eq(door, &self.door)) {
+            doors.swap_remove(ours);
+        }
+        if doors.is_empty() {
+            self.client.local_memories(|memory| memory.mapping.unpin());
+        }
+    }
 }
 
 impl Client {
@@ -74,27 +93,17 @@ impl Client {
     }
 
     /// Pins the memory of this host's nodes for a device, so that the first copies need not wait for it: of those that are there
-    /// before this returns, of those that come later in the background.
-    pub fn pin_for_device(&self, door: &Arc<dyn Door>) {
-        let mut doors = self.doors().lock();
-        doors.retain(|door| Weak::strong_count(door) > 0);
-        doors.push(Arc::downgrade(door));
-        drop(doors);
-        let table = self.core().peers.table();
-        table.locals.iter().filter_map(|peer| peer.memory()).for_each(|memory| {
+    /// before this returns, of those that come later in the background. It stays pinned until the last answer is dropped.
+    pub fn pin_for_device(&self, door: &Arc<dyn Door>) -> PinnedForDevice {
+        self.doors().lock().push(Arc::clone(door));
+        self.local_memories(|memory| {
             memory.mapping.pin(&**door);
         });
+        PinnedForDevice { client: self.clone(), door: Arc::clone(door) }
     }
 
-    /// Lets the memory of this host's nodes go, unless a device that it was pinned for is in use still.
-    pub fn unpin_for_devices(&self) {
-        let mut doors = self.doors().lock();
-        doors.retain(|door| Weak::strong_count(door) > 0);
-        if !doors.is_empty() {
-            return;
-        }
-        let table = self.core().peers.table();
-        table.locals.iter().filter_map(|peer| peer.memory()).for_each(|memory| memory.mapping.unpin());
+    fn local_memories(&self, each: impl Fn(&Memory)) {
+        self.core().peers.table().locals.iter().filter_map(|peer| peer.memory()).for_each(|memory| each(memory));
     }
 
     /// Counts, and lets the owner know what was used.

@@ -65,7 +65,7 @@ pub use client::Client;
 pub use config::{ClientConfig, InvalidConfig, Verify};
 pub use copies::{BlockCopy, Whereabouts};
 pub use counters::ClientStats;
-pub use device::{DeviceParts, GetToDevice};
+pub use device::{DeviceParts, GetToDevice, PinnedForDevice};
 pub use error::{ConnectError, GetError, NodeError, PutError};
 pub use get::GetInto;
 pub use list::{ListCursor, ListPage, Listed, Pattern};

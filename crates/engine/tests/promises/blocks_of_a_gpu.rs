@@ -3,10 +3,11 @@
 use crate::gpu::{BLOCK, BLOCKS, Engine, PIECES, Pool, done, job, key, start_node};
 use crate::reports::{eventually, wait};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use tidepool_client::door::{DevicePiece, Door, Span, Way};
+use tidepool_client::door::{DevicePiece, Door, DoorError, Flight, Moment, Pinned, Span, Way};
 use tidepool_client::{Client, ClientConfig, DeviceParts, NodeName, Parts, PutItem, PutOptions, Verify};
-use tidepool_cuda::Driver as _;
+use tidepool_cuda::{Driver as _, Gpu};
 use tidepool_engine::{Direction, TransferConfig};
 
 /// Of blocks with three such pieces, 32 MiB of staging memory take ten.
@@ -54,13 +55,64 @@ fn the_memory_of_a_node_that_joins_is_pinned_before_anybody_asks_for_its_blocks(
     let engine = Engine::new(|at| at as u8);
     let client = pool.client();
     let door: Arc<dyn Door> = engine.gpu.clone();
-    client.pin_for_device(&door);
+    let pinned = client.pin_for_device(&door);
     for _ in 0..2 {
         pool.node = Some(start_node("n0", &pool.config()));
         eventually("the node's memory is pinned", || engine.driver.books().pinned == 1);
         pool.node = None;
         eventually("it is let go", || engine.driver.books().pinned == 0);
     }
+    drop((pinned, client, door));
+    engine.end();
+}
+
+/// A door that lets a test see a pin begin, and has it wait.
+#[derive(Debug)]
+struct SlowToPin {
+    gpu: Arc<Gpu>,
+    begun: AtomicBool,
+    may_end: AtomicBool,
+}
+
+impl Door for SlowToPin {
+    unsafe fn pin(&self, start: *mut u8, len: usize, writable: bool) -> Result<Box<dyn Pinned>, DoorError> {
+        self.begun.store(true, Ordering::Relaxed);
+        eventually("the pin may end", || self.may_end.load(Ordering::Relaxed));
+        // SAFETY: passed on from the caller.
+        unsafe { self.gpu.pin(start, len, writable) }
+    }
+
+    unsafe fn begin(&self, way: Way, spans: &[Span]) -> Result<Box<dyn Flight>, DoorError> {
+        // SAFETY: passed on from the caller.
+        unsafe { self.gpu.begin(way, spans) }
+    }
+
+    fn moment(&self, stream: u64) -> Result<Box<dyn Moment>, DoorError> {
+        self.gpu.moment(stream)
+    }
+
+    fn has(&self, piece: DevicePiece) -> bool {
+        self.gpu.has(piece)
+    }
+}
+
+/// The thread that pinned it counted as one that used it: the memory of every node stayed pinned until the pool was closed.
+#[test]
+fn a_node_that_joins_while_the_last_connector_closes_does_not_stay_pinned() {
+    let mut pool = Pool::without_node();
+    let engine = Engine::new(|at| at as u8);
+    let client = pool.client();
+    let door = Arc::new(SlowToPin { gpu: engine.gpu.clone(), begun: false.into(), may_end: false.into() });
+    let pinned = client.pin_for_device(&(door.clone() as Arc<dyn Door>));
+    pool.node = Some(start_node("n0", &pool.config()));
+    eventually("it is being pinned", || door.begun.load(Ordering::Relaxed));
+    let closing = std::thread::spawn(move || drop(pinned));
+    std::thread::sleep(Duration::from_millis(100));
+    door.may_end.store(true, Ordering::Relaxed);
+    closing.join().expect("closed");
+    eventually("it is let go", || engine.driver.books().pinned == 0);
+    std::thread::sleep(Duration::from_millis(100));
+    assert_eq!(engine.driver.books().pinned, 0, "it was pinned once more");
     drop((client, door));
     engine.end();
 }

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use std::collections::HashMap;
 use std::sync::Arc;
-use tidepool_client::Client;
+use tidepool_client::PinnedForDevice;
 use tidepool_client::door::{Door, DoorError};
 use tidepool_cuda::Gpu;
 use tidepool_engine::{
@@ -82,8 +82,9 @@ impl BlockTransfers {
         let transfers =
             transfers.map_err(|error| raise("TidepoolError", format!("transfer threads: {error}"), None))?;
         // Last: what is refused leaves nothing pinned.
-        let pins = gpu.as_ref().map(|gpu| py.detach(|| Pins::new(&client, gpu)));
-        let open = Open::new(Moves { transfers, gpu, _pins: pins });
+        let pin = |gpu: &Arc<Gpu>| client.pin_for_device(&(Arc::clone(gpu) as Arc<dyn Door>));
+        let pinned = py.detach(|| gpu.as_ref().map(pin));
+        let open = Open::new(Moves { transfers, gpu, _pinned: pinned });
         Ok(Self { open, memory: std::sync::Mutex::new(Some(memory)), groups: count, blocks })
     }
 
@@ -142,23 +143,7 @@ struct Moves {
     transfers: Transfers,
     gpu: Option<Arc<Gpu>>,
     // Dropped last: nothing is copied any more.
-    _pins: Option<Pins>,
-}
-
-/// The memory of this host's nodes, pinned for a GPU.
-struct Pins(Client);
-
-impl Pins {
-    fn new(client: &Client, gpu: &Arc<Gpu>) -> Self {
-        client.pin_for_device(&(Arc::clone(gpu) as Arc<dyn Door>));
-        Self(client.clone())
-    }
-}
-
-impl Drop for Pins {
-    fn drop(&mut self) {
-        self.0.unpin_for_devices();
-    }
+    _pinned: Option<PinnedForDevice>,
 }
 
 impl Moves {
