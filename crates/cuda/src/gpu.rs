@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidepool_transfer::door::{DevicePiece, Door, DoorError, Flight, Moment, Pinned, Span, Way};
 
-/// Idle lanes that are kept: as many as the most threads of an engine use at once (64 that save, 64 that load with two flights
-/// each). To give one's memory back the driver waits for the whole GPU.
-const IDLE_LANES: usize = 192;
+/// Idle lanes that are kept: as many as the most threads of an engine use at once (64 that save and 64 that load, with two
+/// flights each). To give one's memory back the driver waits for the whole GPU.
+const IDLE_LANES: usize = 256;
 /// For how long an event is asked for without a pause: copies of a batch take about as long.
 const EAGER: Duration = Duration::from_micros(50);
 /// The pause between two questions afterwards.

@@ -9,7 +9,7 @@
 
 use crate::crew::{Crew, Ending};
 use crate::keys::{Hashes, KeyPrefix};
-use crate::mover::{GoOn, Mover, Placed};
+use crate::mover::{GoOn, Mover, Placed, cut};
 use crate::replicas::{Loaded, Replicas};
 use parking_lot::Mutex;
 use std::io;
@@ -73,9 +73,9 @@ pub struct TransferConfig {
     pub save_threads: usize,
     /// Jobs of one direction that wait for a thread.
     pub waiting: usize,
-    /// Time limit of each batch of a load.
+    /// Time limit of each part of a load that a mover does at once.
     pub load_deadline: Duration,
-    /// Time limit of each batch of a save.
+    /// Time limit of each part of a save that a mover does at once.
     pub save_deadline: Duration,
     /// Copies of each block.
     pub replicas: u32,
@@ -145,7 +145,7 @@ stats! {
     blocks_not_saved,
     /// Time spent in saves.
     save_micros,
-    /// Of the time spent in saves of a device's blocks, what their checksums took.
+    /// What the checksums of a device's blocks took; two flights of a save make them at the same time.
     checksum_micros,
     /// Blocks of other hosts that a node of this host has copied.
     blocks_replicated,
@@ -260,7 +260,7 @@ impl Running {
         let keys: Vec<Vec<u8>> = self.job.parts.iter().flat_map(keys).collect();
         let placed: Vec<Placed<'_>> =
             self.places().zip(&keys).map(|((group, block), key)| Placed { key, group, block }).collect();
-        for batch in batches(&placed, shared.mover.batch_bytes(), |group| shared.mover.block_len(group)) {
+        for batch in cut(&placed, shared.mover.batch_bytes(), |placed| shared.mover.block_len(placed.group)) {
             let done = match self.direction {
                 Direction::Load => shared.load(batch, &go_on),
                 Direction::Save => shared.save(batch, &go_on),
@@ -347,26 +347,6 @@ impl Shared {
 
 fn keys(part: &Part) -> impl Iterator<Item = Vec<u8>> {
     part.hashes.every(1).map(|hash| part.prefix.key(hash))
-}
-
-/// Cuts a job into batches of about `most` bytes, at least a block each.
-fn batches<'a, 'b>(
-    placed: &'a [Placed<'b>],
-    most: usize,
-    len: impl Fn(usize) -> usize,
-) -> impl Iterator<Item = &'a [Placed<'b>]> {
-    let mut rest = placed;
-    std::iter::from_fn(move || {
-        let mut bytes = 0;
-        let fits = |placed: &&Placed<'_>| {
-            bytes += len(placed.group);
-            bytes <= most
-        };
-        let count = rest.iter().take_while(fits).count().max(1).min(rest.len());
-        let (batch, after) = rest.split_at(count);
-        rest = after;
-        (!batch.is_empty()).then_some(batch)
-    })
 }
 
 fn count(counter: &AtomicU64, by: usize) {

@@ -78,6 +78,7 @@ fn on_node_run(
     deadline: Deadline,
 ) -> Result<(), ConnError> {
     let memory = peer.memory().filter(|memory| memory.mapping.is_writable());
+    let _unwinding = Unwinding(peer);
     let writer = |line| Writer { core, peer, memory, line, written: Vec::new(), deadline };
     let (jobs, mapped) = match peer.desk() {
         // What it leaves when it fails is not written to any more, and it is told so as a connection's node is.
@@ -103,6 +104,17 @@ fn on_node_run(
         Err(_) => {}
     }
     stored
+}
+
+/// What a panic leaves behind is not written to any more, either.
+struct Unwinding<'a>(&'a Peer);
+
+impl Drop for Unwinding<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.abandon();
+        }
+    }
 }
 
 /// How a node hears of a batch.

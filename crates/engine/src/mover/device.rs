@@ -5,19 +5,21 @@
 //! of it is on its way over the network while the other is on its way to the device, so that both take as long as the slower.
 #![expect(unsafe_code, reason = "a device's memory is known by address")]
 
+use super::flights::in_turns;
 use super::guarded::Guarded;
 use super::staging::{Half, Lent, Stagings};
-use super::{GoOn, Mover, Placed, is_each_once};
+use super::{GoOn, Mover, Placed, cut, is_each_once};
 use crate::layout::{Layout, LayoutError};
-use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use tidepool_client::door::{DevicePiece, Door, DoorError, Flight, Span, Way};
 use tidepool_client::{Client, DeviceParts, GetInto, GetToDevice, Parts, PutError, PutItem, PutOptions, Stored};
 
-/// Bytes of blocks that are looked up and begun together. Two threads take turns, so that the bus is busy with the blocks of
-/// one while the other looks for more, or makes checksums.
+/// Bytes of a flight: milliseconds of the bus, so that what happens between flights does not show.
 const FLIGHT: usize = 128 << 20;
+
+type Answer = Result<Stored, PutError>;
+/// Of a block that no node of this host could take from the device.
+const NOT_STRAIGHT: Answer = Err(PutError::NotFromDevice);
 
 /// Moves blocks of a device's memory.
 #[derive(Debug)]
@@ -25,6 +27,8 @@ pub struct DeviceMover {
     door: Guarded,
     /// For loads and for saves.
     staging: [Stagings; 2],
+    /// Bytes of a flight.
+    flight: usize,
 }
 
 impl DeviceMover {
@@ -34,8 +38,14 @@ impl DeviceMover {
     /// Every piece of every block must stay memory of the door's device until the mover is dropped, and, while a job that names a
     /// block is under way, be left alone by everybody else.
     pub unsafe fn new(layout: Layout, door: Arc<dyn Door>) -> Result<Self, LayoutError> {
-        let mover = Self { door: Guarded { door, layout }, staging: Default::default() };
+        let mover = Self { door: Guarded { door, layout }, staging: Default::default(), flight: FLIGHT };
         mover.door.check().map(|()| mover)
+    }
+
+    /// Has flights of about `bytes`, and a block at least.
+    #[must_use]
+    pub fn with_flights_of(self, bytes: usize) -> Self {
+        Self { flight: bytes, ..self }
     }
 
     fn layout(&self) -> &Layout {
@@ -64,18 +74,11 @@ impl DeviceMover {
 
     /// Cuts blocks into runs that fit into a half of `room` bytes.
     fn runs<'a, 'b, 'c>(&self, blocks: &'a [&'b Placed<'c>], room: usize) -> Vec<&'a [&'b Placed<'c>]> {
-        let (mut runs, mut rest) = (Vec::new(), blocks);
-        while !rest.is_empty() {
-            let mut bytes = 0;
-            let fits = |placed: &&&Placed<'_>| {
-                bytes += self.layout().block_len(placed.group);
-                bytes <= room
-            };
-            let (run, later) = rest.split_at(rest.iter().take_while(fits).count().max(1));
-            runs.push(run);
-            rest = later;
-        }
-        runs
+        cut(blocks, room, |placed| self.layout().block_len(placed.group)).collect()
+    }
+
+    fn flights<'a, 'b>(&self, blocks: &'a [Placed<'b>]) -> Vec<&'a [Placed<'b>]> {
+        cut(blocks, self.flight, |placed| self.layout().block_len(placed.group)).collect()
     }
 
     /// Blocks one after the other in a half, and their pieces on the device.
@@ -91,68 +94,76 @@ impl DeviceMover {
             .collect()
     }
 
-    /// What `fly` answers of every block, in flights, for as long as they go on; of the blocks of other flights `otherwise`.
-    fn in_flights<A: Clone + Send>(
-        &self,
-        blocks: &[Placed<'_>],
-        otherwise: A,
-        go_on: GoOn<'_>,
-        fly: impl Fn(&[Placed<'_>]) -> Vec<A> + Sync,
-    ) -> Vec<A> {
-        let count = (FLIGHT / self.layout().longest_block().max(1)).max(1);
-        let mut answers = vec![otherwise; blocks.len()];
-        let flights = Mutex::new(blocks.chunks(count).zip(answers.chunks_mut(count)));
-        let take_turns = || {
-            // Not in the loop's head, where the lock would be held throughout.
-            let next = || flights.lock().next();
-            while go_on()
-                && let Some((blocks, answers)) = next()
-            {
-                answers.iter_mut().zip(fly(blocks)).for_each(|(place, answer)| *place = answer);
-            }
-        };
-        std::thread::scope(|scope| {
-            if blocks.len() > count {
-                scope.spawn(take_turns);
-            }
-            take_turns();
-        });
-        answers
-    }
-
-    /// Loads blocks that nodes of this host hold, straight from their memory; which of them are there.
-    fn load_direct(&self, client: &Client, blocks: &[Placed<'_>], go_on: GoOn<'_>) -> Vec<bool> {
-        self.in_flights(blocks, false, go_on, |blocks| {
+    /// Loads blocks that nodes of this host hold, straight from their memory, up to the first flight of which not all is there.
+    fn load_straight(&self, client: &Client, blocks: &[Placed<'_>], go_on: GoOn<'_>) -> Vec<bool> {
+        let fly = |blocks: &[Placed<'_>]| {
             let items =
                 blocks.iter().filter_map(|placed| Some(GetToDevice { key: placed.key, into: self.pieces(placed)? }));
             let items: Vec<_> = items.collect();
             // SAFETY: each block is named once in this batch (see `load`), the engine gives a block to one job at a time, and
             // they are the device's by the promise made to `new`.
             unsafe { client.get_batch_to_device(&self.door, &items) }
-        })
+        };
+        in_turns(&self.flights(blocks), go_on, fly, |there| *there)
     }
 
-    /// Stores blocks on nodes of this host, straight into their memory, up to the first flight of which the pool refuses some.
-    fn save_direct(
+    /// Stores blocks on nodes of this host, straight into their memory, up to the first flight of which not all is stored.
+    fn save_straight(
         &self,
         client: &Client,
         blocks: &[Placed<'_>],
         options: &PutOptions,
         go_on: GoOn<'_>,
-    ) -> Vec<Result<Stored, PutError>> {
-        let is_refused = AtomicBool::new(false);
-        let go_on = || go_on() && !is_refused.load(Ordering::Relaxed);
-        self.in_flights(blocks, Err(PutError::Timeout), &go_on, |blocks| {
+    ) -> Vec<Answer> {
+        let fly = |blocks: &[Placed<'_>]| {
             let items = blocks.iter().filter_map(|placed| {
                 // SAFETY: the engine leaves the blocks of a job alone, and they are the device's by the promise made to `new`.
                 let parts = unsafe { DeviceParts::new(&self.door, self.pieces(placed)?) };
                 Some(PutItem { key: placed.key, data: Parts::Device(parts) })
             });
             let items: Vec<_> = items.collect();
-            let answers = client.put_batch(&items, options);
-            is_refused.fetch_or(answers.iter().any(is_refusal), Ordering::Relaxed);
-            answers
-        })
+            client.put_batch(&items, options)
+        };
+        in_turns(&self.flights(blocks), go_on, fly, Result::is_ok)
+    }
+
+    /// Loads what is not `there` through this process's memory.
+    fn load_left(&self, client: &Client, blocks: &[Placed<'_>], there: &mut [bool], go_on: GoOn<'_>) {
+        let left: Vec<_> = blocks.iter().zip(&*there).filter(|(_, there)| !**there).map(|(placed, _)| placed).collect();
+        if left.is_empty() || !go_on() {
+            return;
+        }
+        match self.load_staged(client, &left, go_on) {
+            Ok(staged) => {
+                let places = there.iter_mut().filter(|there| !**there);
+                places.zip(staged).for_each(|(place, is_there)| *place = is_there);
+            }
+            Err(error) => tracing::warn!(%error, "blocks could not be copied to the device"),
+        }
+    }
+
+    /// Stores what no node of this host could take from the device through this process's memory.
+    fn save_left(
+        &self,
+        client: &Client,
+        blocks: &[Placed<'_>],
+        answers: &mut [Answer],
+        options: &PutOptions,
+        go_on: GoOn<'_>,
+    ) {
+        let is_left = |answer: &Answer| *answer == NOT_STRAIGHT;
+        let left: Vec<_> =
+            blocks.iter().zip(&*answers).filter(|(_, of)| is_left(of)).map(|(placed, _)| placed).collect();
+        if left.is_empty() || !go_on() {
+            return;
+        }
+        match self.save_staged(client, &left, options, go_on) {
+            Ok(staged) => {
+                let places = answers.iter_mut().filter(|answer| is_left(answer));
+                places.zip(staged).for_each(|(place, answer)| *place = answer);
+            }
+            Err(error) => tracing::warn!(%error, "blocks could not be copied from the device"),
+        }
     }
 
     /// Loads blocks through this process's memory; which of them are there.
@@ -202,7 +213,7 @@ impl DeviceMover {
         blocks: &[&Placed<'_>],
         options: &PutOptions,
         go_on: GoOn<'_>,
-    ) -> Result<Vec<Result<Stored, PutError>>, DoorError> {
+    ) -> Result<Vec<Answer>, DoorError> {
         let mut staging = self.staging(Way::Out)?;
         let mut answers = Vec::with_capacity(blocks.len());
         let mut refused = None;
@@ -230,13 +241,7 @@ impl DeviceMover {
     }
 
     /// Stores blocks that lie in memory one after the other.
-    fn put(
-        &self,
-        client: &Client,
-        blocks: &[&Placed<'_>],
-        mut bytes: &[u8],
-        options: &PutOptions,
-    ) -> Vec<Result<Stored, PutError>> {
+    fn put(&self, client: &Client, blocks: &[&Placed<'_>], mut bytes: &[u8], options: &PutOptions) -> Vec<Answer> {
         let mut items = Vec::with_capacity(blocks.len());
         for placed in blocks {
             let (data, rest) = bytes.split_at(self.layout().block_len(placed.group));
@@ -257,29 +262,23 @@ impl Mover for DeviceMover {
         usize::MAX
     }
 
-    fn save(
-        &self,
-        client: &Client,
-        batch: &[Placed<'_>],
-        options: &PutOptions,
-        go_on: GoOn<'_>,
-    ) -> Vec<Result<Stored, PutError>> {
+    fn save(&self, client: &Client, batch: &[Placed<'_>], options: &PutOptions, go_on: GoOn<'_>) -> Vec<Answer> {
         if !self.has_all(batch) || !self.is_there() {
-            return vec![Err(PutError::NotFromDevice); batch.len()];
+            return vec![NOT_STRAIGHT; batch.len()];
         }
-        let mut answers = self.save_direct(client, batch, options, go_on);
-        let is_left = |(_, answer): &(_, &Result<Stored, PutError>)| **answer == Err(PutError::NotFromDevice);
-        let left: Vec<&Placed<'_>> = batch.iter().zip(&answers).filter(is_left).map(|(placed, _)| placed).collect();
-        if left.is_empty() || !go_on() {
-            return answers;
+        let (mut answers, mut goes_straight) = (Vec::with_capacity(batch.len()), true);
+        while answers.len() < batch.len() && answers.iter().all(Result::is_ok) && go_on() {
+            let rest = &batch[answers.len()..];
+            let mut flown = match goes_straight {
+                true => self.save_straight(client, rest, options, go_on),
+                false => vec![NOT_STRAIGHT; rest.len()],
+            };
+            // A node that takes none is not asked again: each time it may try to make room for as long as the deadline.
+            goes_straight = flown.iter().any(Result::is_ok);
+            self.save_left(client, rest, &mut flown, options, go_on);
+            answers.append(&mut flown);
         }
-        match self.save_staged(client, &left, options, go_on) {
-            Ok(staged) => {
-                let places = answers.iter_mut().filter(|answer| **answer == Err(PutError::NotFromDevice));
-                places.zip(staged).for_each(|(place, answer)| *place = answer);
-            }
-            Err(error) => tracing::warn!(%error, "blocks could not be copied from the device"),
-        }
+        answers.resize(batch.len(), Err(PutError::Timeout));
         answers
     }
 
@@ -287,24 +286,15 @@ impl Mover for DeviceMover {
         if !self.has_all(batch) || !is_each_once(batch) || !self.is_there() {
             return vec![false; batch.len()];
         }
-        let mut there = self.load_direct(client, batch, go_on);
-        let left: Vec<&Placed<'_>> =
-            batch.iter().zip(&there).filter(|(_, there)| !**there).map(|(placed, _)| placed).collect();
-        if left.is_empty() || !go_on() {
-            return there;
+        let mut there = Vec::with_capacity(batch.len());
+        // From the first block on that is missing, the engine computes.
+        while there.len() < batch.len() && there.iter().all(|there| *there) && go_on() {
+            let rest = &batch[there.len()..];
+            let mut flown = self.load_straight(client, rest, go_on);
+            self.load_left(client, rest, &mut flown, go_on);
+            there.append(&mut flown);
         }
-        match self.load_staged(client, &left, go_on) {
-            Ok(staged) => {
-                let places = there.iter_mut().filter(|there| !**there);
-                places.zip(staged).for_each(|(place, is_there)| *place = is_there);
-            }
-            Err(error) => tracing::warn!(%error, "blocks could not be copied to the device"),
-        }
+        there.resize(batch.len(), false);
         there
     }
-}
-
-/// Whether the pool did not take a block that the device would have given.
-fn is_refusal(answer: &Result<Stored, PutError>) -> bool {
-    answer.as_ref().is_err_and(|error| *error != PutError::NotFromDevice)
 }

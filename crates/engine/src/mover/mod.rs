@@ -4,6 +4,7 @@
 //! cannot address (a GPU's) takes [`DeviceMover`], which has the device copy from and to the pool's shared memory.
 
 mod device;
+mod flights;
 mod guarded;
 mod host;
 mod staging;
@@ -53,6 +54,22 @@ pub trait Mover: Send + Sync + 'static {
 
     /// Fills blocks; false for each that could not be had, whose memory is then unspecified.
     fn load(&self, client: &Client, batch: &[Placed<'_>], go_on: GoOn<'_>) -> Vec<bool>;
+}
+
+/// Cuts blocks into runs of at most `most` bytes, and at least a block each.
+pub(crate) fn cut<B>(blocks: &[B], most: usize, len: impl Fn(&B) -> usize) -> impl Iterator<Item = &[B]> {
+    let mut rest = blocks;
+    std::iter::from_fn(move || {
+        let mut bytes = 0;
+        let fits = |block: &&B| {
+            bytes += len(block);
+            bytes <= most
+        };
+        let count = rest.iter().take_while(fits).count().max(1).min(rest.len());
+        let (run, after) = rest.split_at(count);
+        rest = after;
+        (!run.is_empty()).then_some(run)
+    })
 }
 
 /// Whether no block of the engine's memory is named twice: each is filled by one block of the pool.

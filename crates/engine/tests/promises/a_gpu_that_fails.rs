@@ -1,15 +1,17 @@
 //! What fails around a GPU costs blocks: the engine goes on, and nothing stays pinned, reserved or half-written.
 
-use crate::gpu::{BLOCKS, Engine, PIECES, Pool, done, job, start_node};
+use crate::gpu::{BLOCKS, Engine, PIECES, Pool, Watched, done, job, start_node};
 use crate::reports::{eventually, wait};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
 use tidepool_client::door::Door as _;
 use tidepool_client::{Client, ClientConfig};
 use tidepool_cuda::Driver as _;
 use tidepool_cuda::fake::Fake;
-use tidepool_engine::{DeviceMover, Direction, Layout, LayoutError, Piece};
+use tidepool_engine::{DeviceMover, Direction, Layout, LayoutError, Piece, TransferConfig, Transfers};
 
 /// How a driver fails, and after how many calls.
 type Fail = fn(&Fake, u32);
@@ -20,14 +22,18 @@ const WAYS: [(&str, Fail); 3] =
 fn a_driver_that_fails_at_any_call_costs_blocks_and_nothing_else() {
     let pool = Pool::new();
     for way in [Direction::Save, Direction::Load] {
-        // Eleven blocks of 3 MiB go through the worker's memory in two parts, one on its way while the other is got.
-        for (config, pieces, blocks) in [
-            (pool.config(), PIECES, 2),
-            (pool.config_elsewhere(), PIECES, 2),
-            (pool.config_elsewhere(), [1 << 20; 3], 11),
+        // Five blocks are three flights. Eleven blocks of 3 MiB, of one flight, go through the worker's memory in two parts, one
+        // on its way while the other is got.
+        for (config, pieces, blocks, longer) in [
+            (pool.config(), PIECES, 5, 1),
+            (pool.config_elsewhere(), PIECES, 2, 1),
+            (pool.config_elsewhere(), [1 << 20; 3], 11, BLOCKS),
         ] {
             for failing in WAYS {
-                let engine = || Engine::with(pieces, |at| (at * 5) as u8);
+                let engine = || {
+                    let engine = Engine::with(pieces, |at| (at * 5) as u8);
+                    Engine { flight: longer * engine.flight, ..engine }
+                };
                 // Each call in turn, until there are no more of them.
                 let fails = |calls: &u32| fails_at(&pool, &config, (engine(), blocks), way, failing, *calls);
                 let tries = (0..).take_while(fails).count();
@@ -233,6 +239,24 @@ fn a_node_killed_during_a_save_costs_its_blocks() {
     engine.end();
 }
 
+/// Space that a panic had left reserved stayed so for as long as the process lived.
+#[test]
+fn a_panic_in_the_middle_of_a_job_costs_the_job_and_leaves_nothing_reserved() {
+    let pool = Pool::new();
+    let engine = Engine::new(|at| at as u8);
+    let client = pool.client();
+    let left = AtomicI32::new(2);
+    let panics = move || assert!(left.fetch_sub(1, Ordering::Relaxed) != 0, "on purpose");
+    let mover = engine.mover_through(Arc::new(Watched::new(&engine, || {}, panics)));
+    let transfers = Transfers::start(&client, Box::new(mover), TransferConfig::default()).expect("threads");
+    let (names, blocks): (Vec<u64>, Vec<u32>) = (0..BLOCKS).map(|block| (block as u64, block as u32)).unzip();
+    assert_eq!(done(&transfers, Direction::Save, job(1, &names, &blocks)).len(), BLOCKS);
+    let reserved = || pool.node.as_ref().expect("a node").pool().stats().reserved;
+    eventually("its space is given back", || reserved() == 0);
+    assert_eq!(done(&transfers, Direction::Save, job(2, &names, &blocks)), []);
+    assert_eq!(pool.stored(7), Some(engine.block(7)));
+}
+
 #[test]
 fn a_remote_node_killed_during_a_restore_costs_what_had_not_come() {
     let pool = Pool::without_node();
@@ -241,7 +265,8 @@ fn a_remote_node_killed_during_a_restore_costs_what_had_not_come() {
     let engine = Engine::with([2 << 20; 3], |at| at as u8);
     let expected: Vec<Vec<u8>> = (0..BLOCKS).map(|block| engine.block(block)).collect();
     expected.iter().zip(0..).for_each(|(bytes, name)| pool.put(name, bytes));
-    let read = Engine::with([2 << 20; 3], |_| 0);
+    let mut read = Engine::with([2 << 20; 3], |_| 0);
+    read.flight *= BLOCKS;
     let client = Client::connect(pool.config_elsewhere()).expect("a client");
     let transfers = read.transfers(&client);
     read.driver.hold_after(0);

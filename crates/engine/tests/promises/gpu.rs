@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
 use tidepool_catalog::{CatalogConfig, Server};
-use tidepool_client::door::{Door as _, Span, Way};
+use tidepool_client::door::{DevicePiece, Door, DoorError, Flight, Moment, Pinned, Span, Way};
 use tidepool_client::{Client, ClientConfig, PutOptions};
 use tidepool_cuda::fake::{Books, Fake};
 use tidepool_cuda::{Choice, Driver as _, Gpu};
@@ -117,6 +117,8 @@ pub(crate) struct Engine {
     pub(crate) gpu: Arc<Gpu>,
     pub(crate) layers: Vec<u64>,
     pub(crate) pieces: [usize; 3],
+    /// Bytes of a flight.
+    pub(crate) flight: usize,
 }
 
 impl Engine {
@@ -128,7 +130,9 @@ impl Engine {
         let driver = Arc::new(Fake::default());
         let gpu = Arc::new(Gpu::with_choice(driver.clone(), Choice::default()));
         let layers: Vec<u64> = pieces.map(|len| driver.allocate(BLOCKS * len).expect("memory")).to_vec();
-        let engine = Self { driver, gpu, layers, pieces };
+        // Two blocks, so that most jobs are several flights.
+        let flight = 2 * pieces.iter().sum::<usize>();
+        let engine = Self { driver, gpu, layers, pieces, flight };
         for (layer, len) in pieces.into_iter().enumerate() {
             let mut bytes: Vec<u8> = (0..BLOCKS * len).map(|at| fill(layer * 131 + at / 7)).collect();
             engine.transfer(Way::In, engine.layers[layer], &mut bytes);
@@ -179,8 +183,13 @@ impl Engine {
 
     /// Moves its blocks, which nobody looks at meanwhile.
     pub(crate) fn mover(&self) -> DeviceMover {
+        self.mover_through(self.gpu.clone())
+    }
+
+    pub(crate) fn mover_through(&self, door: Arc<dyn Door>) -> DeviceMover {
         // SAFETY: the pretended GPU keeps its memory, and blocks are only looked at when they have been moved.
-        unsafe { DeviceMover::new(self.layout(), self.gpu.clone()) }.expect("the GPU's memory")
+        let mover = unsafe { DeviceMover::new(self.layout(), door) }.expect("the GPU's memory");
+        mover.with_flights_of(self.flight)
     }
 
     pub(crate) fn transfers(&self, client: &Client) -> Transfers {
@@ -189,6 +198,51 @@ impl Engine {
 
     pub(crate) fn transfers_with(&self, client: &Client, config: TransferConfig) -> Transfers {
         Transfers::start(client, Box::new(self.mover()), config).expect("threads")
+    }
+}
+
+/// An engine's GPU, and what a test does before it pins or copies.
+pub(crate) struct Watched {
+    gpu: Arc<Gpu>,
+    before_pin: Box<dyn Fn() + Send + Sync>,
+    before_copy: Box<dyn Fn() + Send + Sync>,
+}
+
+impl Watched {
+    pub(crate) fn new(
+        engine: &Engine,
+        before_pin: impl Fn() + Send + Sync + 'static,
+        before_copy: impl Fn() + Send + Sync + 'static,
+    ) -> Self {
+        Self { gpu: engine.gpu.clone(), before_pin: Box::new(before_pin), before_copy: Box::new(before_copy) }
+    }
+}
+
+impl std::fmt::Debug for Watched {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.gpu.fmt(f)
+    }
+}
+
+impl Door for Watched {
+    unsafe fn pin(&self, start: *mut u8, len: usize, writable: bool) -> Result<Box<dyn Pinned>, DoorError> {
+        (self.before_pin)();
+        // SAFETY: passed on from the caller.
+        unsafe { self.gpu.pin(start, len, writable) }
+    }
+
+    unsafe fn begin(&self, way: Way, spans: &[Span]) -> Result<Box<dyn Flight>, DoorError> {
+        (self.before_copy)();
+        // SAFETY: passed on from the caller.
+        unsafe { self.gpu.begin(way, spans) }
+    }
+
+    fn moment(&self, stream: u64) -> Result<Box<dyn Moment>, DoorError> {
+        self.gpu.moment(stream)
+    }
+
+    fn has(&self, piece: DevicePiece) -> bool {
+        self.gpu.has(piece)
     }
 }
 

@@ -2,7 +2,7 @@
 //! gone. And one job does not wait for another's host.
 
 use crate::a_gpu_that_fails::Program;
-use crate::gpu::{BLOCKS, Engine, Pool, job, key, start_node};
+use crate::gpu::{BLOCK, BLOCKS, Engine, Pool, done, job, key, start_node};
 use crate::reports::{eventually, wait};
 use rustix::process::Signal;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -58,21 +58,119 @@ fn a_save_through_the_workers_memory_ends_with_the_first_part_that_the_pool_does
 fn a_save_straight_from_the_gpu_ends_with_the_first_flight_that_the_pool_does_not_take() {
     let pool = Pool::without_node();
     let client = pool.client();
-    // Three blocks are a flight, of which two are under way at a time.
-    let engine = Engine::with([11 << 20; 3], |at| at as u8);
+    let engine = Engine::new(|at| at as u8);
     let transfers = engine.transfers(&client);
     let (names, blocks) = all();
     transfers.submit(Direction::Save, job(1, &names, &blocks));
     assert_eq!(wait(&transfers).failed.len(), BLOCKS);
+    // Two flights of two blocks are under way at a time.
     let refused = client.stats().puts_failed;
-    assert!((3..=6).contains(&refused), "{refused} blocks were offered to a pool that takes none");
+    assert!((2..=4).contains(&refused), "{refused} blocks were offered to a pool that takes none");
+}
+
+/// Every flight waited for room that there was not, for as long as its deadline, before its blocks went to the other host.
+#[test]
+fn a_full_node_of_this_host_is_asked_to_make_room_by_the_first_flights_only() {
+    let pool = Pool::new();
+    let views = fill(&pool, pool.looker());
+    let far = pool.far_node(&[]);
+    let engine = Engine::with(LARGE, |at| at as u8);
+    let client = pool.client();
+    let config = TransferConfig { save_deadline: Duration::from_millis(400), ..TransferConfig::default() };
+    let refused = || pool.node.as_ref().expect("a node").pool().stats().no_space_total;
+    let before = refused();
+    let (names, blocks) = all();
+    assert_eq!(done(&engine.transfers_with(&client, config), Direction::Save, job(1, &names, &blocks)), []);
+    assert_eq!(far.node.pool().stats().blocks, BLOCKS as u64);
+    // For the blocks of two flights, and for each that goes through the worker's memory.
+    let asked = refused() - before;
+    assert!((1..=4 + BLOCKS as u64).contains(&asked), "room for {asked} blocks was asked of a node that has none");
+    drop(views);
+}
+
+/// All of a load, gigabytes of it, was copied before it was found out that its first block was missing.
+#[test]
+fn a_load_ends_with_the_first_flight_of_which_a_block_is_missing() {
+    let pool = Pool::new();
+    let engine = Engine::new(|at| at as u8);
+    // Of each of the two flights that are under way at a time, one.
+    let is_there = |block: &usize| ![0, 2].contains(block);
+    (0..BLOCKS).filter(is_there).for_each(|block| pool.put(block as u64, &engine.block(block)));
+    let before = engine.driver.copied();
+    let (names, blocks) = all();
+    assert_eq!(done(&engine.transfers(&pool.client()), Direction::Load, job(1, &names, &blocks)).len(), BLOCKS);
+    let copied = engine.driver.copied() - before;
+    assert!(copied <= 2 * BLOCK, "{copied} bytes were copied for a load that comes to nothing");
+}
+
+#[test]
+fn flights_bring_every_block_to_its_own_place_whichever_host_has_it() {
+    let mut pool = Pool::without_node();
+    let written = Engine::new(|at| (at ^ (at >> 8)) as u8);
+    let _far = pool.far_node(&[1, 2, 3].map(|block| written.block(block)));
+    pool.node = Some(start_node("n0", &pool.config()));
+    (4..BLOCKS).chain([0]).for_each(|block| pool.put(block as u64, &written.block(block)));
+    let read = Engine::new(|_| 0);
+    let (names, blocks) = all();
+    let behind: Vec<u32> = blocks.iter().rev().copied().collect();
+    let client = pool.client();
+    assert_eq!(done(&read.transfers(&client), Direction::Load, job(1, &names, &behind)), []);
+    assert_eq!((client.stats().hits_tcp, client.stats().hits_shm), (3, BLOCKS as u64 - 3));
+    (0..BLOCKS).for_each(|block| assert!(read.block(BLOCKS - 1 - block) == written.block(block), "block {block}"));
+    let others: Vec<u64> = names.iter().map(|name| name + 100).collect();
+    assert_eq!(done(&read.transfers(&client), Direction::Save, job(2, &others, &behind)), []);
+    (0..BLOCKS)
+        .for_each(|block| assert!(pool.stored(100 + block as u64) == Some(written.block(block)), "block {block}"));
+}
+
+#[test]
+fn a_job_ends_with_the_flights_under_way_when_the_engine_does() {
+    for direction in [Direction::Load, Direction::Save] {
+        let pool = Pool::new();
+        let engine = Engine::new(|at| at as u8);
+        let (mut names, blocks) = all();
+        (0..BLOCKS).for_each(|block| pool.put(block as u64, &engine.block(block)));
+        if direction == Direction::Save {
+            names.iter_mut().for_each(|name| *name += 100);
+        }
+        let client = pool.client();
+        let transfers = engine.transfers(&client);
+        let before = engine.driver.copied();
+        engine.driver.hold_after(0);
+        transfers.submit(direction, job(1, &names, &blocks));
+        eventually("two flights are under way", || engine.driver.events_asked_after() == 2);
+        let ending = std::thread::spawn(move || drop(transfers));
+        std::thread::sleep(Duration::from_millis(200));
+        engine.driver.go_on();
+        ending.join().expect("ended");
+        assert_eq!(engine.driver.copied() - before, 4 * BLOCK, "a {direction:?} went on");
+        assert_eq!(pool.node.as_ref().expect("a node").pool().stats().reserved, 0);
+        drop(client);
+        engine.end();
+    }
+}
+
+/// Blocks of a part that was never copied were said to be there.
+#[test]
+fn a_load_through_the_workers_memory_ends_with_the_first_part_of_which_a_block_is_missing() {
+    let pool = Pool::new();
+    let written = Engine::with(LARGE, |at| (at ^ (at >> 8)) as u8);
+    (0..BLOCKS).filter(|block| *block != 2).for_each(|block| pool.put(block as u64, &written.block(block)));
+    let mut read = Engine::with(LARGE, |_| 0);
+    read.flight *= BLOCKS;
+    let far = Client::connect(pool.config_elsewhere()).expect("a client");
+    let (names, blocks) = all();
+    let failed = done(&read.transfers(&far), Direction::Load, job(1, &names, &blocks));
+    assert_eq!(failed, (2..BLOCKS as u32).map(|block| (0, block)).collect::<Vec<_>>());
+    (0..2).for_each(|block| assert!(read.block(block) == written.block(block), "block {block}"));
 }
 
 /// All of a batch, a GiB, was fetched before a worker could end.
 #[test]
 fn a_load_from_another_host_ends_with_the_part_under_way_when_the_engine_does() {
     let pool = Pool::new();
-    let engine = Engine::with(LARGE, |at| at as u8);
+    let mut engine = Engine::with(LARGE, |at| at as u8);
+    engine.flight *= BLOCKS;
     (0..BLOCKS).for_each(|block| pool.put(block as u64, &engine.block(block)));
     let client = Client::connect(pool.config_elsewhere()).expect("a client");
     let transfers = engine.transfers(&client);
@@ -125,6 +223,26 @@ fn nothing_is_begun_for_an_engine_that_ends() {
     let asked = AtomicU32::new(0);
     let once = || asked.fetch_add(1, Ordering::Relaxed) == 0;
     assert!(mover.save(&far, &[new], &PutOptions::default(), &once)[0].is_err());
+    assert_eq!(engine.driver.copied(), before);
+}
+
+#[test]
+fn a_job_that_names_a_block_which_the_engine_does_not_have_moves_nothing() {
+    let pool = Pool::new();
+    let engine = Engine::new(|at| at as u8);
+    [1, 2].into_iter().for_each(|name| pool.put(name, &engine.block(name as usize)));
+    let mover = engine.mover();
+    let before = engine.driver.copied();
+    for client in [pool.client(), Client::connect(pool.config_elsewhere()).expect("a client")] {
+        let keys = [1, 2, 11, 12].map(key);
+        let [first, second, third, fourth] = [0, 1, 2, 3].map(|at| {
+            let block = [5, BLOCKS as u32][at % 2];
+            Placed { key: &keys[at], group: 0, block }
+        });
+        assert_eq!(mover.load(&client, &[first, second], &|| true), [false, false]);
+        let saved = mover.save(&client, &[third, fourth], &PutOptions::default(), &|| true);
+        assert!(saved.iter().all(Result::is_err), "{saved:?}");
+    }
     assert_eq!(engine.driver.copied(), before);
 }
 
