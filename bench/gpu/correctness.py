@@ -20,12 +20,13 @@ SHAPES = [(4, 64, 16), (8, 128, 64)]
 
 
 def prove() -> dict[str, Any]:
-    proof: dict[str, Any] = {"rows": {}, "blocks compared": 0, "bytes compared": 0, "bytes that differ": 0}
+    # That none differs is asserted block by block.
+    proof: dict[str, Any] = {"rows": {}, "blocks compared, all the same": 0, "bytes compared, all the same": 0}
     for shape in SHAPES:
         rows, blocks, size = prove_of(*shape)
         proof["rows"] |= rows
-        proof["blocks compared"] += blocks
-        proof["bytes compared"] += size
+        proof["blocks compared, all the same"] += blocks
+        proof["bytes compared, all the same"] += size
     return proof
 
 
@@ -58,6 +59,8 @@ def prove_of(heads: int, width: int, block: int) -> tuple[dict[str, Any], int, i
             rows[name] = {"restored": restored, "same tokens": True}
 
         try:
+            pool.ready()
+            copy.ready()
             writer.ready()
             reader.ready()
             for seed, length in enumerate(LENGTHS):
@@ -75,7 +78,7 @@ def prove_of(heads: int, width: int, block: int) -> tuple[dict[str, Any], int, i
             writer.nap()
             after = writer.ask(prompt, tokens=8)
             assert before["tokens"] == after["tokens"], "other tokens after a sleep"
-            assert after["cached"] > 0, "nothing was restored after a sleep"
+            assert after["cached"] == LENGTHS[-1], f"only {after['cached']} tokens were restored after a sleep"
             note(LENGTHS[-1], after["cached"], ", after a sleep")
         finally:
             writer.end()

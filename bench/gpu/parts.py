@@ -116,28 +116,31 @@ class Pool:
 
     def __init__(self, capacity: str) -> None:
         self._dir = tempfile.mkdtemp(dir="/dev/shm", prefix="tidepool-bench-")
-        ports = ["--catalog-listen", "--catalog-metrics-listen", "--data-listen", "--metrics-listen"]
-        self._process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "tidepool", "up", "--json", f"--dir={self._dir}", f"--capacity={capacity}"),
-                *("--smallest-expected-block=256KiB", *(f"{port}=127.0.0.1:0" for port in ports)),
-            ],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
+        self._catalog = started("catalog", listen="127.0.0.1:0", metrics_listen="127.0.0.1:0")
+        self._address: str = ready(self._catalog)["catalog"]["listen"]
+        self._node = started(
+            "node",
+            dir=self._dir,
+            capacity=capacity,
+            smallest_expected_block="256KiB",
+            data_listen="127.0.0.1:0",
+            metrics_listen="127.0.0.1:0",
+            catalogs=self._address,
         )
-        self._ready: Any = None
+        self._is_ready = False
+
+    def ready(self) -> "Pool":
+        """Waits for the node, which touches all of its memory first: engines may start meanwhile."""
+        self._is_ready = self._is_ready or bool(ready(self._node))
+        return self
 
     def connector(self, **settings: Any) -> dict[str, Any]:
-        if self._ready is None:
-            assert self._process.stdout is not None
-            self._ready = json.loads(self._process.stdout.readline())
         return {
             "kv_connector": "TidepoolConnector",
             "kv_connector_module_path": "tidepool.vllm",
             "kv_role": "kv_both",
             "kv_connector_extra_config": {
-                "catalogs": [self._ready["catalog"]["listen"]],
+                "catalogs": [self._address],
                 "dir": self._dir,
                 "weights_id": "made up",
                 **settings,
@@ -148,14 +151,29 @@ class Pool:
         # Here, so that a Python without it is told what it lacks.
         import tidepool
 
-        settings = self.connector()["kv_connector_extra_config"]
-        return tidepool.Pool.connect(settings["catalogs"], dir=settings["dir"], **options)
+        self.ready()
+        return tidepool.Pool.connect([self._address], dir=self._dir, **options)
 
     def __enter__(self) -> "Pool":
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._process.terminate()
-        self._process.wait(60)
+        for process in (self._node, self._catalog):
+            process.terminate()
+            process.wait(60)
         # Whatever it leaves must not cost the table.
         shutil.rmtree(self._dir, ignore_errors=True)
+
+
+def started(command: str, **flags: str) -> subprocess.Popen[str]:
+    """A server of the pool, which says in a line of JSON when it is ready."""
+    line = [sys.executable, "-m", "tidepool", command, "--json"]
+    line += [f"--{name.replace('_', '-')}={value}" for name, value in flags.items()]
+    return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+
+
+def ready(server: subprocess.Popen[str]) -> Any:
+    assert server.stdout is not None
+    said = server.stdout.readline()
+    assert said, f"{server.args!r} has ended"
+    return json.loads(said)

@@ -95,6 +95,8 @@ def rates(repeats: int, blocks: int = BLOCKS, device: int | None = 0) -> dict[st
             both = [cache.move(("save", 100 + turn, first), ("load", turn, second)) for turn in turns]
             out, into = ([times[way] for times in both] for way in range(2))
             rows["both at once"] = {"in": rate(size // 2, into), "out": rate(size // 2, out)}
+            for turn in turns:  # what was saved meanwhile is what it was
+                cache.move(("load", 100 + turn, first))
             cache.close()
         # To a client that uses no shared memory the node is on another host.
         with pool.client(local=False) as client:

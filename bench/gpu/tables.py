@@ -7,6 +7,7 @@ import platform
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -69,8 +70,12 @@ def model(folder: str) -> Path:
 
 
 def ended(engines: list[Engine]) -> None:
-    for engine in engines:
-        engine.end()
+    """All at once: each takes seconds."""
+    threads = [threading.Thread(target=engine.end) for engine in engines]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
 
 
 def wave(engines: list[Engine], prompt: Callable[[int], list[list[int]]]) -> Iterator[tuple[int, int]]:
@@ -116,6 +121,7 @@ def table_b() -> Table:
 
     def with_pool(path: Path, pool: Pool) -> None:
         first, second = (Engine(path, pool.connector(), **LARGE_CACHE) for _ in range(2))
+        pool.ready()
         for length, turn in wave([first, second], prompt):
             asked = prompt(length)
             restored("Tidepool, same process", first, asked, length, turn)
@@ -141,6 +147,7 @@ def table_c() -> Table:
         # Both shared: a lone one drops what the connector counted in steps that answer nobody.
         sides = {"without": Engine(path, None, **SMALL_CACHE), "storing": Engine(path, pool.connector(), **SMALL_CACHE)}
         try:
+            pool.ready()
             for engine in sides.values():
                 engine.ready().ask(prompt(2048))
             for turn in range(REPEATS + 3):
@@ -172,7 +179,7 @@ def checksums(counted: dict[str, float]) -> Table:
     return {
         "GB saved": saved / 1e9,
         "seconds in saves": counted.get("save_micros", 0) / 1e6,
-        "of these in checksums": seconds,
+        "seconds of checksums, two flights at a time": seconds,
         "checksums, GB/s": saved / 1e9 / seconds if seconds else None,
     }
 
@@ -188,6 +195,7 @@ def table_d(agents: int, pause_scale: float) -> Table:
         work = sessions(agents, seed=1)
         arms = {}
         try:
+            pool.ready()
             for engine in [*without, *pooled]:
                 engine.ready().ask(prompt(2048), 8)
             for name, pair in {"without": without, "with the pool": pooled}.items():
