@@ -121,16 +121,16 @@ fn a_flight_that_is_dropped_has_landed() {
 fn lanes_are_reused_and_no_more_are_kept_than_an_engine_has_use_for() {
     let driver = Arc::new(Fake::default());
     let gpu = Gpu::with_choice(driver.clone(), Choice::default());
-    let mut memories = Memories::new(&driver, 200 * 4096);
+    let mut memories = Memories::new(&driver, 264 * 4096);
     // SAFETY: the memory outlives the pin.
     let pin = unsafe { gpu.pin(memories.host.as_mut_ptr(), memories.host.len(), true) }.expect("pinned");
     let spans = memories.spans(4096);
     let flights: Vec<_> = spans.iter().map(|span| fly(&gpu, Method::Engine, Way::In, &[*span])).collect();
-    assert_eq!(driver.books().streams, 200);
+    assert_eq!(driver.books().streams, 264);
     flights.into_iter().for_each(|flight| flight.land().expect("landed"));
-    assert_eq!(driver.books().streams, 192);
+    assert_eq!(driver.books().streams, 256);
     (0..20).for_each(|_| fly(&gpu, Method::Kernel, Way::In, &spans).land().expect("landed"));
-    assert_eq!(driver.books().streams, 192);
+    assert_eq!(driver.books().streams, 256);
     drop((gpu, pin));
     assert_eq!(driver.books(), Books { memory: 1, ..Books::default() });
 }

@@ -1,7 +1,8 @@
 //! Where a new block goes.
 //!
 //! The preferred nodes first, in the caller's order, then the writer's own host, then the nodes with the most free space; two nodes that are
-//! about as free are told apart by the block's id, so that writers which see the same members do not all choose one.
+//! about as free are told apart by the block's id, so that writers which see the same members do not all choose one. A node that a moment
+//! ago could not make room comes after all that are not preferred: to ask it may take as long as the deadline.
 
 /// A node that may take a block.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -10,6 +11,8 @@ pub struct Candidate {
     pub index: usize,
     /// How many nodes the caller would rather have than this one; `None` when it did not ask for it.
     pub preferred: Option<usize>,
+    /// Whether the node had no room, and could make none, when it was last asked, a moment ago.
+    pub full: bool,
     /// Whether the node is on the writer's host.
     pub local: bool,
     /// Bytes that the node has free.
@@ -18,10 +21,10 @@ pub struct Candidate {
 
 impl Candidate {
     /// Less is better.
-    fn key(&self, spread: u64) -> (usize, bool, u32, u64) {
+    fn key(&self, spread: u64) -> (usize, bool, bool, u32, u64) {
         let tie = (spread ^ self.index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         // Powers of two: nodes within a factor of two of each other count as equally free.
-        (self.preferred.unwrap_or(usize::MAX), !self.local, self.free.leading_zeros(), tie)
+        (self.preferred.unwrap_or(usize::MAX), self.full, !self.local, self.free.leading_zeros(), tie)
     }
 }
 
@@ -44,7 +47,7 @@ mod tests {
     use super::*;
 
     fn candidate(index: usize, preferred: Option<usize>, local: bool, free: u64) -> Candidate {
-        Candidate { index, preferred, local, free }
+        Candidate { index, preferred, full: false, local, free }
     }
 
     #[test]
@@ -57,6 +60,18 @@ mod tests {
             candidate(4, Some(0), false, 0),
         ];
         assert_eq!(rank(nodes, 7), [4, 2, 1, 3, 0]);
+    }
+
+    #[test]
+    fn a_full_node_comes_last_unless_it_is_preferred() {
+        let full = |candidate| Candidate { full: true, ..candidate };
+        let nodes = vec![
+            full(candidate(0, None, true, 1 << 30)),
+            candidate(1, None, false, 0),
+            full(candidate(2, Some(0), false, 0)),
+            full(candidate(3, None, false, 1 << 20)),
+        ];
+        assert_eq!(rank(nodes, 7), [2, 1, 0, 3]);
     }
 
     #[test]

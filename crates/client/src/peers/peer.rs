@@ -27,6 +27,8 @@ use tidepool_transfer::transport::{Health, Transport as _};
 use tidepool_types::{BlockId, ClientId, Deadline, Epoch, NodeName};
 use tidepool_wire::message::{BATCH_IDS, Hello, Judge, Reason, Reply, Request, Welcome};
 
+/// How long a node that could make no room is asked after all others: each time it may take as long as the deadline.
+const FULL_FOR: Duration = Duration::from_secs(1);
 /// A wait that has lasted this long makes the node suspect; a probe that has, has it passed by.
 pub(crate) const SILENCE: Duration = Duration::from_millis(300);
 /// How long a node may take to welcome a connection.
@@ -96,6 +98,8 @@ pub(crate) struct Peer {
     probing: AtomicBool,
     /// When it began. Short sections: reading and writing it.
     probed_since: Mutex<Option<Instant>>,
+    /// Until when it counts as full. Short sections: reading and writing it.
+    full_until: Mutex<Option<Instant>>,
     /// How often the node is still to be told that nothing is written any more through connections that were closed.
     abandoned: AtomicU32,
 }
@@ -115,6 +119,7 @@ impl Peer {
             suspect: AtomicBool::new(false),
             probing: AtomicBool::new(false),
             probed_since: Mutex::new(None),
+            full_until: Mutex::new(None),
             abandoned: AtomicU32::new(0),
         }
     }
@@ -188,6 +193,16 @@ impl Peer {
             add(&self.context.counters.nodes_down, 1);
             tracing::debug!(node = %self.key.name, "does not answer; passed by until it does");
         }
+    }
+
+    /// The node could make no room before the deadline of a put.
+    pub(crate) fn set_full(&self) {
+        *self.full_until.lock() = Some(Instant::now() + FULL_FOR);
+    }
+
+    /// Whether a put had better try others first.
+    pub(crate) fn is_full(&self) -> bool {
+        self.full_until.lock().is_some_and(|until| Instant::now() < until)
     }
 
     /// The node has kept a caller waiting: have it probed.

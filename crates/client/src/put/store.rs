@@ -19,8 +19,8 @@ use tidepool_transfer::transport::{Health, Transport};
 use tidepool_types::Deadline;
 use tidepool_wire::checksum::{BlockChecksum, Sums};
 use tidepool_wire::message::{
-    BATCH_KEYS, Reply, Request, Reserve, ReserveAs, ReserveItem, ReserveOutcome, Seal, SealItem, SealOutcome, SlotName,
-    Terms, Write,
+    BATCH_KEYS, Pin, Reply, Request, Reserve, ReserveAs, ReserveItem, ReserveOutcome, Seal, SealItem, SealOutcome,
+    SlotName, Terms, Write,
 };
 
 /// The most bytes that one reservation asks for at once, so that a large batch does not wait for its own blocks.
@@ -262,6 +262,10 @@ impl Writer<'_> {
                 ReserveOutcome::Declined => job.declined = true,
                 ReserveOutcome::UseSocket => reserved.unmapped.push(job),
                 ReserveOutcome::NoSpace => {
+                    // What is to be pinned is also refused because too much is.
+                    if job.pin != Pin::Hard {
+                        self.peer.set_full();
+                    }
                     // What a device could not give to another node may still go there through the host's memory.
                     if job.failure != Some(PutError::NotFromDevice) {
                         job.failure = Some(PutError::NoSpace);

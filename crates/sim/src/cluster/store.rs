@@ -148,7 +148,7 @@ impl Store {
     fn place(&self, request: &Request, host: u32) -> u32 {
         let candidate = |(index, [memory, _]): (usize, &[Shelf; 2])| {
             let free = memory.capacity.saturating_sub(memory.len());
-            Candidate { index, preferred: None, local: false, free }
+            Candidate { index, preferred: None, full: false, local: false, free }
         };
         let local = ((host as usize) < self.nodes.len()).then_some(host as usize);
         let spread = request.blocks.first().map_or(0, |block| block.0);
