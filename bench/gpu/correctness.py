@@ -13,7 +13,8 @@ from typing import Any
 from parts import Engine, Pool
 
 MODEL = Path(__file__).parents[2] / "python" / "tests" / "vllm" / "model.py"
-LENGTHS = [512, 4096, 8192]
+#: Of the longest, blocks of a MiB are two flights.
+LENGTHS = [512, 4096, 16_320]
 #: Heads, their width, and tokens of a block: pieces that the kernel copies, and pieces as in the other tables, which
 #: the copy engines do.
 SHAPES = [(4, 64, 16), (8, 128, 64)]
@@ -41,7 +42,7 @@ def prove_of(heads: int, width: int, block: int) -> tuple[dict[str, Any], int, i
             "load_format": "auto",
             "gpu_memory_utilization": 0.2,
             "kv_cache_memory_bytes": 2 << 30,
-            "max_model_len": 9000,
+            "max_model_len": 16_384,
         }
         both = {
             "kv_connector": "MultiConnector",
