@@ -185,11 +185,11 @@ pub(crate) fn start_populator(doors: Doors) -> io::Result<SyncSender<Arc<Mapping
                 mapping.pin(&**door);
             });
             // Whoever wanted it may have gone meanwhile, and not have known of this mapping yet.
-            let wanted = doors.lock();
-            if wanted.is_empty() {
+            let still_wanted = doors.lock();
+            if still_wanted.is_empty() && !wanted.is_empty() {
                 mapping.unpin();
             }
-            drop(wanted);
+            drop(still_wanted);
             mapping.populate(&|| Arc::strong_count(&mapping) > 1);
         }
     };

@@ -316,6 +316,11 @@ impl Driver for Fake {
         if state.longest_pin.is_some_and(|longest| len > longest) {
             return Err(failed("cuMemHostRegister", "CUDA_ERROR_OUT_OF_MEMORY (2)"));
         }
+        let before = state.pinned.range(..start + len).next_back();
+        if before.is_some_and(|(other, range)| other + range.len > start) {
+            state.has_failed = true;
+            return Err(failed("cuMemHostRegister", "CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED (712)"));
+        }
         state.pinned.insert(start, PinnedRange { len, writable });
         Ok(())
     }

@@ -7,7 +7,7 @@ use crate::sync::AtomicU64;
 use parking_lot::Mutex;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 use thiserror::Error;
 use tidepool_transfer::door::{Door, DoorError, Pinned, REFUSED_FOR};
@@ -40,6 +40,8 @@ pub struct Mapping {
 enum Pinning {
     Not,
     Done(Arc<dyn Pinned>),
+    /// Copies that are under way may have it still: a driver does not pin what is pinned.
+    LetGo(Weak<dyn Pinned>),
     RefusedUntil(Instant),
 }
 
@@ -145,16 +147,24 @@ impl Mapping {
 
     /// Lets the slab go, once the copies that are under way have landed.
     pub fn unpin(&self) {
-        *self.pinning.lock() = Pinning::Not;
+        let mut pinning = self.pinning.lock();
+        if let Pinning::Done(pinned) = &*pinning {
+            *pinning = Pinning::LetGo(Arc::downgrade(pinned));
+        }
     }
 
     /// The slab, pinned for as long as the answer is held, which must not be longer than this mapping.
     pub(crate) fn pinned(&self, door: &dyn Door) -> Option<Arc<dyn Pinned>> {
         let mut pinning = self.pinning.lock();
-        match &*pinning {
+        let held = match &*pinning {
             Pinning::Done(pinned) => return Some(Arc::clone(pinned)),
             Pinning::RefusedUntil(then) if Instant::now() < *then => return None,
-            Pinning::RefusedUntil(_) | Pinning::Not => {}
+            Pinning::RefusedUntil(_) | Pinning::Not => None,
+            Pinning::LetGo(pinned) => pinned.upgrade(),
+        };
+        if let Some(pinned) = held {
+            *pinning = Pinning::Done(Arc::clone(&pinned));
+            return Some(pinned);
         }
         let (slab, writable) = (self.device_slab(), self.is_writable());
         let start = slab.at(0, slab.len())?;

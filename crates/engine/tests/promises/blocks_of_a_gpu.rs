@@ -66,6 +66,35 @@ fn the_memory_of_a_node_that_joins_is_pinned_before_anybody_asks_for_its_blocks(
     engine.end();
 }
 
+/// Memory that copies under way still had was pinned once more, and let go under the next ones by the end of the first.
+#[test]
+fn memory_that_is_let_go_under_a_copy_is_not_pinned_twice() {
+    let pool = Pool::new();
+    let engine = Engine::new(|at| at as u8);
+    [1, 2].into_iter().for_each(|name| pool.put(name, &engine.block(name as usize)));
+    let client = pool.client();
+    let door: Arc<dyn Door> = engine.gpu.clone();
+    let pinned = client.pin_for_device(&door);
+    let loader = engine.transfers(&client);
+    engine.driver.hold_after(0);
+    loader.submit(Direction::Load, job(1, &[1], &[4]));
+    eventually("the first is under way", || engine.driver.is_busy());
+    drop(pinned);
+    loader.submit(Direction::Load, job(2, &[2], &[5]));
+    std::thread::sleep(Duration::from_millis(100));
+    engine.driver.go_on();
+    let mut over = Vec::new();
+    eventually("both are over", || {
+        over.extend(loader.poll());
+        over.len() == 2
+    });
+    assert!(over.iter().all(|job| job.failed.is_empty()), "{over:?}");
+    assert_eq!([engine.block(4), engine.block(5)], [engine.block(1), engine.block(2)]);
+    assert!(!engine.driver.recover(), "the driver was asked to pin what was pinned");
+    drop((loader, client, door));
+    engine.end();
+}
+
 /// The thread that pinned it counted as one that used it: the memory of every node stayed pinned until the pool was closed.
 #[test]
 fn a_node_that_joins_while_the_last_connector_closes_does_not_stay_pinned() {

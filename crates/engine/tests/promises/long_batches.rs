@@ -2,9 +2,10 @@
 //! gone. And one job does not wait for another's host.
 
 use crate::a_gpu_that_fails::Program;
-use crate::gpu::{BLOCK, BLOCKS, Engine, Pool, done, job, key, start_node};
+use crate::gpu::{BLOCK, BLOCKS, Engine, Pool, Watched, done, job, key, start_node};
 use crate::reports::{eventually, wait};
 use rustix::process::Signal;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use tidepool_client::{Client, ClientConfig, NodeName, Pin, PutOptions, View};
@@ -134,11 +135,17 @@ fn a_job_ends_with_the_flights_under_way_when_the_engine_does() {
             names.iter_mut().for_each(|name| *name += 100);
         }
         let client = pool.client();
-        let transfers = engine.transfers(&client);
+        let begun = Arc::new(AtomicU32::new(0));
+        let noted = begun.clone();
+        let noting = move || {
+            noted.fetch_add(1, Ordering::Relaxed);
+        };
+        let mover = engine.mover_through(Arc::new(Watched::new(&engine, || {}, noting)));
+        let transfers = Transfers::start(&client, Box::new(mover), TransferConfig::default()).expect("threads");
         let before = engine.driver.copied();
         engine.driver.hold_after(0);
         transfers.submit(direction, job(1, &names, &blocks));
-        eventually("two flights are under way", || engine.driver.events_asked_after() == 2);
+        eventually("two flights are under way", || begun.load(Ordering::Relaxed) == 2);
         let ending = std::thread::spawn(move || drop(transfers));
         std::thread::sleep(Duration::from_millis(200));
         engine.driver.go_on();
