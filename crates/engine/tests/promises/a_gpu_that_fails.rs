@@ -5,13 +5,12 @@ use crate::reports::{eventually, wait};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 use tidepool_client::door::Door as _;
 use tidepool_client::{Client, ClientConfig};
 use tidepool_cuda::Driver as _;
 use tidepool_cuda::fake::Fake;
-use tidepool_engine::{DeviceMover, Direction, Layout, LayoutError, Piece, TransferConfig, Transfers};
+use tidepool_engine::{DeviceMover, Direction, Layout, LayoutError, Piece};
 
 /// How a driver fails, and after how many calls.
 type Fail = fn(&Fake, u32);
@@ -247,8 +246,7 @@ fn a_panic_in_the_middle_of_a_job_costs_the_job_and_leaves_nothing_reserved() {
     let client = pool.client();
     let left = AtomicI32::new(2);
     let panics = move || assert!(left.fetch_sub(1, Ordering::Relaxed) != 0, "on purpose");
-    let mover = engine.mover_through(Arc::new(Watched::new(&engine, || {}, panics)));
-    let transfers = Transfers::start(&client, Box::new(mover), TransferConfig::default()).expect("threads");
+    let transfers = engine.transfers_through(Watched::new(&engine, || {}, panics), &client);
     let (names, blocks): (Vec<u64>, Vec<u32>) = (0..BLOCKS).map(|block| (block as u64, block as u32)).unzip();
     assert_eq!(done(&transfers, Direction::Save, job(1, &names, &blocks)).len(), BLOCKS);
     let reserved = || pool.node.as_ref().expect("a node").pool().stats().reserved;

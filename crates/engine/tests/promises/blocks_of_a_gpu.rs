@@ -1,7 +1,7 @@
 //! Saves and loads of a GPU's blocks, with a real node and a pretended driver.
 
 use crate::gpu::{BLOCK, BLOCKS, Engine, PIECES, Pool, Watched, done, job, key, start_node};
-use crate::reports::{eventually, wait};
+use crate::reports::{eventually, wait, wait_for};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -83,11 +83,7 @@ fn memory_that_is_let_go_under_a_copy_is_not_pinned_twice() {
     loader.submit(Direction::Load, job(2, &[2], &[5]));
     std::thread::sleep(Duration::from_millis(100));
     engine.driver.go_on();
-    let mut over = Vec::new();
-    eventually("both are over", || {
-        over.extend(loader.poll());
-        over.len() == 2
-    });
+    let over = wait_for(2, &loader);
     assert!(over.iter().all(|job| job.failed.is_empty()), "{over:?}");
     assert_eq!([engine.block(4), engine.block(5)], [engine.block(1), engine.block(2)]);
     assert!(!engine.driver.recover(), "the driver was asked to pin what was pinned");

@@ -186,7 +186,7 @@ impl Engine {
         self.mover_through(self.gpu.clone())
     }
 
-    pub(crate) fn mover_through(&self, door: Arc<dyn Door>) -> DeviceMover {
+    fn mover_through(&self, door: Arc<dyn Door>) -> DeviceMover {
         // SAFETY: the pretended GPU keeps its memory, and blocks are only looked at when they have been moved.
         let mover = unsafe { DeviceMover::new(self.layout(), door) }.expect("the GPU's memory");
         mover.with_flights_of(self.flight)
@@ -198,6 +198,11 @@ impl Engine {
 
     pub(crate) fn transfers_with(&self, client: &Client, config: TransferConfig) -> Transfers {
         Transfers::start(client, Box::new(self.mover()), config).expect("threads")
+    }
+
+    pub(crate) fn transfers_through(&self, door: Watched, client: &Client) -> Transfers {
+        let mover = self.mover_through(Arc::new(door));
+        Transfers::start(client, Box::new(mover), TransferConfig::default()).expect("threads")
     }
 }
 

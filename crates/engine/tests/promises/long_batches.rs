@@ -3,7 +3,7 @@
 
 use crate::a_gpu_that_fails::Program;
 use crate::gpu::{BLOCK, BLOCKS, Engine, Pool, Watched, done, job, key, start_node};
-use crate::reports::{eventually, wait};
+use crate::reports::{eventually, wait, wait_for};
 use rustix::process::Signal;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -140,8 +140,7 @@ fn a_job_ends_with_the_flights_under_way_when_the_engine_does() {
         let noting = move || {
             noted.fetch_add(1, Ordering::Relaxed);
         };
-        let mover = engine.mover_through(Arc::new(Watched::new(&engine, || {}, noting)));
-        let transfers = Transfers::start(&client, Box::new(mover), TransferConfig::default()).expect("threads");
+        let transfers = engine.transfers_through(Watched::new(&engine, || {}, noting), &client);
         let before = engine.driver.copied();
         engine.driver.hold_after(0);
         transfers.submit(direction, job(1, &names, &blocks));
@@ -280,11 +279,7 @@ fn saves_that_wait_for_the_gpu_do_not_keep_loads_from_another_host_waiting() {
     transfers.submit(Direction::Load, job(1, &[1], &[5]));
     eventually("the load has its block", || client.stats().hits_tcp == 1);
     engine.driver.go_on();
-    let mut over = Vec::new();
-    eventually("all are over", || {
-        over.extend(transfers.poll());
-        over.len() == 5
-    });
+    let over = wait_for(5, &transfers);
     assert!(over.iter().all(|job| job.failed.is_empty()), "{over:?}");
 }
 

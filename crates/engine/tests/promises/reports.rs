@@ -24,3 +24,13 @@ pub(crate) fn wait(transfers: &Transfers) -> Finished {
     });
     finished.expect("it was waited for")
 }
+
+/// The next reports, as many as there are jobs.
+pub(crate) fn wait_for(jobs: usize, transfers: &Transfers) -> Vec<Finished> {
+    let mut over = Vec::new();
+    eventually("all are over", || {
+        over.extend(transfers.poll());
+        over.len() == jobs
+    });
+    over
+}
