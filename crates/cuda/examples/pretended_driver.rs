@@ -6,7 +6,7 @@
 #![expect(unsafe_code, reason = "a C library")]
 #![expect(unsafe_op_in_unsafe_fn, reason = "pointers are what cuda.h says they are")]
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -34,12 +34,12 @@ static CONTEXTS: AtomicI64 = AtomicI64::new(0);
 static MODULES: AtomicI64 = AtomicI64::new(0);
 
 thread_local! {
-    static HAS_CONTEXT: Cell<bool> = const { Cell::new(false) };
+    static CONTEXTS_OF_THREAD: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
 }
 
 /// What the driver says, in a context.
 fn within(answer: impl FnOnce(&Fake) -> Result<(), DoorError>) -> c_int {
-    match HAS_CONTEXT.get() && CONTEXTS.load(Ordering::Relaxed) > 0 {
+    match has_context() && CONTEXTS.load(Ordering::Relaxed) > 0 {
         true => answer(&DRIVER).map_or(LAUNCH_FAILED, |()| 0),
         false => INVALID_CONTEXT,
     }
@@ -97,9 +97,26 @@ extern "C" fn cuDevicePrimaryCtxRelease_v2(_device: c_int) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn cuCtxSetCurrent(context: usize) -> c_int {
-    HAS_CONTEXT.set(context == ONLY);
+extern "C" fn cuCtxPushCurrent_v2(context: usize) -> c_int {
+    CONTEXTS_OF_THREAD.with_borrow_mut(|contexts| contexts.push(context));
     0
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuCtxPopCurrent_v2(context: *mut usize) -> c_int {
+    let popped = CONTEXTS_OF_THREAD.with_borrow_mut(Vec::pop);
+    *context = popped.unwrap_or_default();
+    if popped.is_some() { 0 } else { INVALID_CONTEXT }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuCtxGetCurrent(context: *mut usize) -> c_int {
+    *context = CONTEXTS_OF_THREAD.with_borrow(|contexts| contexts.last().copied()).unwrap_or_default();
+    0
+}
+
+fn has_context() -> bool {
+    CONTEXTS_OF_THREAD.with_borrow(|contexts| contexts.last() == Some(&ONLY))
 }
 
 #[unsafe(no_mangle)]
@@ -246,7 +263,7 @@ unsafe extern "C" fn cuGetProcAddress_v2(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuModuleLoadData(module: *mut usize, image: *const c_char) -> c_int {
     let is_the_kernel = CStr::from_ptr(image).to_string_lossy().contains(".entry tidepool_gather");
-    if !HAS_CONTEXT.get() || !is_the_kernel || is_told("PRETEND_TO_HAVE_NO_KERNEL") {
+    if !has_context() || !is_the_kernel || is_told("PRETEND_TO_HAVE_NO_KERNEL") {
         return INVALID_VALUE;
     }
     MODULES.fetch_add(1, Ordering::Relaxed);

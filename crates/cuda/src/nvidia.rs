@@ -65,6 +65,17 @@ struct Kernel {
     function: *mut c_void,
 }
 
+/// The context is this thread's until it is dropped, and then what was before.
+struct Inside<'a>(&'a Symbols);
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        let mut context = ptr::null_mut();
+        // SAFETY: the answer, which nobody wants, has its place; this thread has entered.
+        let _ = unsafe { (self.0.pop_context)(&raw mut context) };
+    }
+}
+
 // SAFETY: a context and a function of it may be used from any thread; every call makes the context current on its own.
 unsafe impl Send for Nvidia {}
 // SAFETY: as above.
@@ -112,7 +123,7 @@ impl Nvidia {
 
     fn load_kernel(&self) -> Result<Kernel, DoorError> {
         let (mut module, mut function) = (ptr::null_mut(), ptr::null_mut());
-        self.enter()?;
+        let _inside = self.enter()?;
         // SAFETY: the text ends with a zero, and the answers have their places.
         unsafe {
             let loaded = (self.symbols.load_module)(&raw mut module, KERNEL.as_ptr().cast());
@@ -129,10 +140,11 @@ impl Nvidia {
         let _ = self.ask("cuModuleUnload", |symbols| unsafe { (symbols.unload_module)(module) });
     }
 
-    /// Makes the context this thread's.
-    fn enter(&self) -> Result<(), DoorError> {
+    /// Makes the context this thread's for as long as the answer is held: it may be the engine's, with another GPU as its own.
+    fn enter(&self) -> Result<Inside<'_>, DoorError> {
         // SAFETY: the context is retained until drop.
-        self.check("cuCtxSetCurrent", unsafe { (self.symbols.set_context)(self.context) })
+        let entered = unsafe { (self.symbols.push_context)(self.context) };
+        self.check("cuCtxPushCurrent", entered).map(|()| Inside(&self.symbols))
     }
 
     fn check(&self, call: &'static str, status: Status) -> Result<(), DoorError> {
@@ -141,7 +153,7 @@ impl Nvidia {
 
     /// One call of the driver in the context.
     fn ask(&self, call: &'static str, ask: impl FnOnce(&Symbols) -> Status) -> Result<(), DoorError> {
-        self.enter()?;
+        let _inside = self.enter()?;
         self.check(call, ask(&self.symbols))
     }
 
@@ -264,7 +276,7 @@ impl Driver for Nvidia {
     }
 
     fn is_done(&self, event: Event) -> Result<bool, DoorError> {
-        self.enter()?;
+        let _inside = self.enter()?;
         // SAFETY: the event is ours.
         match unsafe { (self.symbols.query_event)(event as *mut c_void) } {
             NOT_READY => Ok(false),
@@ -273,7 +285,7 @@ impl Driver for Nvidia {
     }
 
     fn copy(&self, way: Way, spans: &[Span], stream: Stream) -> Result<(), DoorError> {
-        self.enter()?;
+        let _inside = self.enter()?;
         if let Some(batch) = self.batch {
             return self.copy_batch(batch, way, spans, stream);
         }

@@ -51,10 +51,22 @@ fn pieces_of_every_length_come_back_by_both_methods() {
             assert!(is_right, "{method:?}, pieces of {len} bytes");
         }
     }
+    assert_eq!(current_context(), 0, "this thread has a context that it did not have");
     driver.free(device);
     assert!(!gpu.has(DevicePiece { address: device, len: BYTES }), "memory that was freed counts as the GPU's");
     drop((pin, gpu, driver));
     assert_eq!(left().unwrap_or(0), 0, "the driver has not got everything back");
+}
+
+/// The context that this thread has; it was given none.
+fn current_context() -> usize {
+    let mut context = 0;
+    // SAFETY: the name is a string; the driver's library was opened for everybody.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"cuCtxGetCurrent".as_ptr()) };
+    assert!(!found.is_null(), "the driver lacks a function");
+    // SAFETY: that is what the function of this name is, and its answer has its place.
+    unsafe { std::mem::transmute::<*mut libc::c_void, extern "C" fn(*mut usize) -> i32>(found)(&raw mut context) };
+    context
 }
 
 /// What a pretended driver has given out and not got back.

@@ -74,7 +74,8 @@ symbols! {
     device = c"cuDeviceGet" (*mut c_int, c_int);
     retain_context = c"cuDevicePrimaryCtxRetain" (*mut *mut c_void, c_int);
     release_context = c"cuDevicePrimaryCtxRelease_v2" (c_int);
-    set_context = c"cuCtxSetCurrent" (*mut c_void);
+    push_context = c"cuCtxPushCurrent_v2" (*mut c_void);
+    pop_context = c"cuCtxPopCurrent_v2" (*mut *mut c_void);
     register = c"cuMemHostRegister_v2" (*mut c_void, usize, c_uint);
     unregister = c"cuMemHostUnregister" (*mut c_void);
     allocate = c"cuMemAlloc_v2" (*mut u64, usize);

@@ -7,6 +7,7 @@ use crate::sync::AtomicU64;
 use parking_lot::Mutex;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 use thiserror::Error;
@@ -29,6 +30,8 @@ pub enum MapError {
 pub struct Mapping {
     /// The slab, for a device. Dropped before the memory that it pins. Held while it is pinned: who else wants it waits for that.
     pinning: Mutex<Pinning>,
+    /// Whether no device gets it any more.
+    is_retired: AtomicBool,
     shape: Shape,
     map: Memory,
     slab: Memory,
@@ -43,6 +46,14 @@ enum Pinning {
     /// Copies that are under way may have it still: a driver does not pin what is pinned.
     LetGo(Weak<dyn Pinned>),
     RefusedUntil(Instant),
+}
+
+impl Pinning {
+    fn let_go(&mut self) {
+        if let Self::Done(pinned) = self {
+            *self = Self::LetGo(Arc::downgrade(pinned));
+        }
+    }
 }
 
 /// A block that was there a moment ago. What was taken from it counts only if [`Mapping::is_current`] agrees afterwards.
@@ -63,7 +74,8 @@ impl Mapping {
             let (found, expected) = (writable.len(), slab.len());
             return Err(FormatError::Length { file: "slab", found, expected }.into());
         }
-        Ok(Self { pinning: Mutex::new(Pinning::Not), shape, map, slab, writable })
+        let (pinning, is_retired) = (Mutex::new(Pinning::Not), AtomicBool::new(false));
+        Ok(Self { pinning, is_retired, shape, map, slab, writable })
     }
 
     /// Enters the node's pages into this process's page tables; the first copies are slow without. Takes tenths of a
@@ -147,14 +159,30 @@ impl Mapping {
 
     /// Lets the slab go, once the copies that are under way have landed.
     pub fn unpin(&self) {
-        let mut pinning = self.pinning.lock();
-        if let Pinning::Done(pinned) = &*pinning {
-            *pinning = Pinning::LetGo(Arc::downgrade(pinned));
+        self.pinning.lock().let_go();
+    }
+
+    /// The same for good: the node is gone, and views alone need its memory. Waits for nobody who is pinning it just now.
+    pub fn retire(&self) {
+        self.is_retired.store(true, Ordering::Relaxed);
+        // Either this has the lock, or whoever has it looks again when he has let it go.
+        fence(Ordering::SeqCst);
+        if let Some(mut pinning) = self.pinning.try_lock() {
+            pinning.let_go();
         }
     }
 
     /// The slab, pinned for as long as the answer is held, which must not be longer than this mapping.
     pub(crate) fn pinned(&self, door: &dyn Door) -> Option<Arc<dyn Pinned>> {
+        let pinned = self.pinned_by_now(door);
+        fence(Ordering::SeqCst);
+        if self.is_retired.load(Ordering::Relaxed) {
+            self.unpin();
+        }
+        pinned
+    }
+
+    fn pinned_by_now(&self, door: &dyn Door) -> Option<Arc<dyn Pinned>> {
         let mut pinning = self.pinning.lock();
         let held = match &*pinning {
             Pinning::Done(pinned) => return Some(Arc::clone(pinned)),
@@ -166,6 +194,9 @@ impl Mapping {
             *pinning = Pinning::Done(Arc::clone(&pinned));
             return Some(pinned);
         }
+        if self.is_retired.load(Ordering::Relaxed) {
+            return None;
+        }
         let (slab, writable) = (self.device_slab(), self.is_writable());
         let start = slab.at(0, slab.len())?;
         // SAFETY: the memory is mapped for as long as this mapping, which drops the pin first.
@@ -175,7 +206,11 @@ impl Mapping {
             Ok(pinned) => Pinning::Done(Arc::clone(pinned)),
             Err(error) => {
                 tracing::warn!(%error, "a node's memory cannot be pinned: copies are staged");
-                Pinning::RefusedUntil(Instant::now() + REFUSED_FOR)
+                match *pinning {
+                    // It may have been about to be let go.
+                    Pinning::LetGo(_) => Pinning::Not,
+                    _ => Pinning::RefusedUntil(Instant::now() + REFUSED_FOR),
+                }
             }
         };
         pinned.ok()
@@ -259,7 +294,12 @@ mod tests {
         assert_eq!(driver.books().pinned, 1, "memory was let go under a copy");
         drop(under_way);
         assert_eq!(driver.books().pinned, 0);
+        driver.fail_once_after(0);
+        assert!(!mapping.pin(&gpu), "the driver has not quite let it go yet");
         assert!(mapping.pin(&gpu), "who comes later has it pinned again");
+        mapping.retire();
+        assert_eq!(driver.books().pinned, 0);
+        assert!(!mapping.pin(&gpu), "the memory of a node that is gone was pinned");
         drop(mapping);
         assert_eq!((driver.books().pinned, driver.books().stale), (0, 0));
     }

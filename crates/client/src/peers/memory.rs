@@ -86,6 +86,7 @@ impl Memory {
     pub(crate) fn set_gone(&self) {
         self.gone.store(true, Ordering::Release);
         self.socket.close();
+        self.mapping.retire();
     }
 
     /// Notes uses; reports them once they are many.

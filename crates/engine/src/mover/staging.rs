@@ -40,7 +40,7 @@ impl State {
 /// Memory that is lent.
 #[derive(Debug)]
 pub(super) struct Lent<'a> {
-    /// Some until it is given back.
+    /// Some from when it is made until it is given back.
     staging: Option<Staging>,
     to: &'a Stagings,
 }
@@ -65,19 +65,21 @@ impl Stagings {
             }
             state.made += 1;
             drop(state);
+            let mut lent = Lent { staging: None, to: self };
             let made = Staging::new(door, longest);
-            state = self.state.lock();
-            match made {
-                Ok(staging) => return Ok(Lent { staging: Some(staging), to: self }),
-                Err(error) => {
-                    state.made -= 1;
-                    // What the others have, or are about to have, has to do. Who waits for them hears that they failed, too.
-                    state.refused_until = Some(Instant::now() + REFUSED_FOR);
-                    self.freed.notify_all();
-                    if state.made == 0 {
-                        return Err(error);
-                    }
+            let error = match made {
+                Ok(staging) => {
+                    lent.staging = Some(staging);
+                    return Ok(lent);
                 }
+                Err(error) => error,
+            };
+            // What the others have, or are about to have, has to do.
+            self.state.lock().refused_until = Some(Instant::now() + REFUSED_FOR);
+            drop(lent);
+            state = self.state.lock();
+            if state.made == 0 {
+                return Err(error);
             }
         }
     }
@@ -98,8 +100,18 @@ impl DerefMut for Lent<'_> {
 
 impl Drop for Lent<'_> {
     fn drop(&mut self) {
-        self.to.state.lock().idle.extend(self.staging.take());
-        self.to.freed.notify_one();
+        let mut state = self.to.state.lock();
+        match self.staging.take() {
+            Some(staging) => {
+                state.idle.push(staging);
+                self.to.freed.notify_one();
+            }
+            // It could not be made. Who waits for it hears of that.
+            None => {
+                state.made -= 1;
+                self.to.freed.notify_all();
+            }
+        }
     }
 }
 
@@ -156,11 +168,12 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use tidepool_client::door::{DevicePiece, Flight, Moment, Span, Way};
 
-    /// Refuses to pin for so many calls, the first two times when both have asked.
+    /// Refuses to pin for so many calls, the first two times when both have asked, or panics.
     #[derive(Debug)]
     struct Refusing {
         both: Barrier,
         calls: usize,
+        panics: bool,
         asked: AtomicUsize,
     }
 
@@ -171,7 +184,7 @@ mod tests {
 
     impl Refusing {
         fn new(askers: usize, calls: usize) -> Self {
-            Self { both: Barrier::new(askers), calls, asked: AtomicUsize::new(0) }
+            Self { both: Barrier::new(askers), calls, panics: false, asked: AtomicUsize::new(0) }
         }
     }
 
@@ -185,7 +198,9 @@ mod tests {
             if before < 2 {
                 self.both.wait();
             }
-            if before < self.calls { Err(refused()) } else { Ok(Box::new(Granted)) }
+            let is_refused = before < self.calls;
+            assert!(!(is_refused && self.panics), "on purpose");
+            if is_refused { Err(refused()) } else { Ok(Box::new(Granted)) }
         }
 
         unsafe fn begin(&self, _: Way, _: &[Span]) -> Result<Box<dyn Flight>, DoorError> {
@@ -209,6 +224,18 @@ mod tests {
             let taking = [(); 2].map(|()| scope.spawn(|| stagings.take(&door, 1).map(drop)));
             taking.into_iter().for_each(|taken| assert_eq!(taken.join().expect("ended"), Err(refused())));
         });
+    }
+
+    /// Each panic counted as memory that somebody had: after four of them every job waited for it for ever.
+    #[test]
+    fn what_a_panic_keeps_from_being_made_is_nobodys() {
+        let (stagings, door) = (Stagings::default(), Refusing { panics: true, ..Refusing::new(1, MOST) });
+        for _ in 0..MOST {
+            let taking = std::panic::AssertUnwindSafe(|| stagings.take(&door, 1).is_ok());
+            assert!(std::panic::catch_unwind(taking).is_err());
+        }
+        assert_eq!(stagings.state.lock().made, 0);
+        assert!(stagings.take(&door, 1).is_ok());
     }
 
     /// One refusal was for good: all later jobs took turns at what there was.

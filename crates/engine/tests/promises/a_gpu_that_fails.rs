@@ -1,6 +1,6 @@
 //! What fails around a GPU costs blocks: the engine goes on, and nothing stays pinned, reserved or half-written.
 
-use crate::gpu::{BLOCKS, Engine, PIECES, Pool, Watched, done, job, start_node};
+use crate::gpu::{BLOCKS, Engine, PIECES, Pool, Watched, all, done, job, start_node};
 use crate::reports::{eventually, wait};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use std::io::{BufRead as _, BufReader};
@@ -268,8 +268,7 @@ fn a_remote_node_killed_during_a_restore_costs_what_had_not_come() {
     let client = Client::connect(pool.config_elsewhere()).expect("a client");
     let transfers = read.transfers(&client);
     read.driver.hold_after(0);
-    let names: Vec<u64> = (0..BLOCKS as u64).collect();
-    let blocks: Vec<u32> = (0..BLOCKS as u32).collect();
+    let (names, blocks) = all();
     transfers.submit(Direction::Load, job(1, &names, &blocks));
     // The first part is on its way to the GPU, the second is here.
     eventually("two parts have come", || client.stats().hits_tcp >= 10);
@@ -333,7 +332,7 @@ impl Program {
         }
     }
 
-    fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         self.0.kill().expect("killed");
         self.0.wait().expect("ended");
     }

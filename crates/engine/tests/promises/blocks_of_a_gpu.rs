@@ -1,25 +1,15 @@
 //! Saves and loads of a GPU's blocks, with a real node and a pretended driver.
 
-use crate::gpu::{BLOCK, BLOCKS, Engine, PIECES, Pool, Watched, done, job, key, start_node};
-use crate::reports::{eventually, wait, wait_for};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use crate::gpu::{BLOCK, BLOCKS, Engine, PIECES, Pool, all, done, job, key, start_node};
+use crate::reports::{eventually, wait};
 use std::time::{Duration, Instant};
-use tidepool_client::door::{DevicePiece, Door, Span, Way};
+use tidepool_client::door::{DevicePiece, Door as _, Span, Way};
 use tidepool_client::{Client, ClientConfig, DeviceParts, NodeName, Parts, PutItem, PutOptions, Verify};
 use tidepool_cuda::Driver as _;
 use tidepool_engine::{Direction, TransferConfig};
 
 /// Of blocks with three such pieces, 32 MiB of staging memory take ten.
 const LARGE: usize = 1 << 20;
-
-fn names() -> Vec<u64> {
-    (0..BLOCKS as u64).collect()
-}
-
-fn blocks() -> Vec<u32> {
-    (0..BLOCKS as u32).collect()
-}
 
 #[test]
 fn what_one_gpu_saves_another_loads_bit_for_bit_and_straight_from_shared_memory() {
@@ -48,84 +38,13 @@ fn what_one_gpu_saves_another_loads_bit_for_bit_and_straight_from_shared_memory(
     assert_eq!(verifying.get(key(10)).expect("no error"), Some(written.block(3)));
 }
 
-/// The first request after a node had joined, or restarted, waited until all of its memory was pinned.
-#[test]
-fn the_memory_of_a_node_that_joins_is_pinned_before_anybody_asks_for_its_blocks() {
-    let mut pool = Pool::without_node();
-    let engine = Engine::new(|at| at as u8);
-    let client = pool.client();
-    let door: Arc<dyn Door> = engine.gpu.clone();
-    let pinned = client.pin_for_device(&door);
-    for _ in 0..2 {
-        pool.node = Some(start_node("n0", &pool.config()));
-        eventually("the node's memory is pinned", || engine.driver.books().pinned == 1);
-        pool.node = None;
-        eventually("it is let go", || engine.driver.books().pinned == 0);
-    }
-    drop((pinned, client, door));
-    engine.end();
-}
-
-/// Memory that copies under way still had was pinned once more, and let go under the next ones by the end of the first.
-#[test]
-fn memory_that_is_let_go_under_a_copy_is_not_pinned_twice() {
-    let pool = Pool::new();
-    let engine = Engine::new(|at| at as u8);
-    [1, 2].into_iter().for_each(|name| pool.put(name, &engine.block(name as usize)));
-    let client = pool.client();
-    let door: Arc<dyn Door> = engine.gpu.clone();
-    let pinned = client.pin_for_device(&door);
-    let loader = engine.transfers(&client);
-    engine.driver.hold_after(0);
-    loader.submit(Direction::Load, job(1, &[1], &[4]));
-    eventually("the first is under way", || engine.driver.is_busy());
-    drop(pinned);
-    loader.submit(Direction::Load, job(2, &[2], &[5]));
-    std::thread::sleep(Duration::from_millis(100));
-    engine.driver.go_on();
-    let over = wait_for(2, &loader);
-    assert!(over.iter().all(|job| job.failed.is_empty()), "{over:?}");
-    assert_eq!([engine.block(4), engine.block(5)], [engine.block(1), engine.block(2)]);
-    assert!(!engine.driver.recover(), "the driver was asked to pin what was pinned");
-    drop((loader, client, door));
-    engine.end();
-}
-
-/// The thread that pinned it counted as one that used it: the memory of every node stayed pinned until the pool was closed.
-#[test]
-fn a_node_that_joins_while_the_last_connector_closes_does_not_stay_pinned() {
-    let mut pool = Pool::without_node();
-    let engine = Engine::new(|at| at as u8);
-    let client = pool.client();
-    let [begun, may_end] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
-    let slowly = {
-        let (begun, may_end) = (begun.clone(), may_end.clone());
-        move || {
-            begun.store(true, Ordering::Relaxed);
-            eventually("the pin may end", || may_end.load(Ordering::Relaxed));
-        }
-    };
-    let door: Arc<dyn Door> = Arc::new(Watched::new(&engine, slowly, || {}));
-    let pinned = client.pin_for_device(&door);
-    pool.node = Some(start_node("n0", &pool.config()));
-    eventually("it is being pinned", || begun.load(Ordering::Relaxed));
-    let closing = std::thread::spawn(move || drop(pinned));
-    std::thread::sleep(Duration::from_millis(100));
-    may_end.store(true, Ordering::Relaxed);
-    closing.join().expect("closed");
-    eventually("it is let go", || engine.driver.books().pinned == 0);
-    std::thread::sleep(Duration::from_millis(100));
-    assert_eq!(engine.driver.books().pinned, 0, "it was pinned once more");
-    drop((client, door));
-    engine.end();
-}
-
 #[test]
 fn the_time_that_checksums_take_is_counted() {
     let pool = Pool::new();
     let engine = Engine::with([LARGE; 3], |at| at as u8);
     let saver = engine.transfers(&pool.client());
-    assert_eq!(done(&saver, Direction::Save, job(1, &names(), &blocks())), []);
+    let (names, blocks) = all();
+    assert_eq!(done(&saver, Direction::Save, job(1, &names, &blocks)), []);
     let stats = saver.stats();
     // Two flights make them at the same time.
     assert!((1..=2 * stats.save_micros).contains(&stats.checksum_micros), "{stats:?}");
@@ -139,8 +58,9 @@ fn blocks_of_another_host_are_staged_in_runs_both_ways() {
     let (written, read) = (Engine::with(pieces, |at| (at * 3) as u8), Engine::with(pieces, |_| 0));
     let client = || Client::connect(config.clone()).expect("a client");
     let (saver, loader) = (written.transfers(&client()), read.transfers(&client()));
-    assert_eq!(done(&saver, Direction::Save, job(1, &names(), &blocks())), []);
-    assert_eq!(done(&loader, Direction::Load, job(2, &names(), &blocks())), []);
+    let (names, blocks) = all();
+    assert_eq!(done(&saver, Direction::Save, job(1, &names, &blocks)), []);
+    assert_eq!(done(&loader, Direction::Load, job(2, &names, &blocks)), []);
     assert_eq!(done(&loader, Direction::Load, job(3, &[1, 99, 2], &[0, 1, 2])), [(0, 1), (0, 2)]);
     (0..BLOCKS).filter(|block| *block > 0).for_each(|block| assert_eq!(written.block(block), read.block(block)));
     drop((saver, loader));
@@ -151,7 +71,7 @@ fn blocks_of_another_host_are_staged_in_runs_both_ways() {
 #[test]
 fn a_remote_load_fetches_what_comes_next_while_the_gpu_has_the_rest() {
     let pool = Pool::new();
-    let (names, blocks) = (names(), blocks());
+    let (names, blocks) = all();
     names.iter().for_each(|name| pool.put(*name, &vec![*name as u8; 3 * LARGE]));
     let mut engine = Engine::with([LARGE; 3], |_| 0);
     engine.flight *= BLOCKS;
@@ -179,7 +99,8 @@ fn a_remote_save_sends_what_has_come_while_the_gpu_has_the_rest() {
     let saver = engine.transfers(&client);
     // What goes into the first half is copied, and no more.
     engine.driver.hold_after(1);
-    saver.submit(Direction::Save, job(1, &names(), &blocks()));
+    let (names, blocks) = all();
+    saver.submit(Direction::Save, job(1, &names, &blocks));
     eventually("the first half is stored", || pool.stored(9).is_some());
     assert!(engine.driver.is_busy() && pool.stored(BLOCKS as u64 - 1).is_none());
     engine.driver.go_on();
@@ -261,6 +182,48 @@ fn a_job_waits_for_the_moment_it_was_given() {
     assert_eq!(wait(&transfers).failed, []);
     let stored = pool.stored(1).expect("stored");
     assert!(stored[..PIECES[0]].iter().all(|byte| *byte == 9) && stored[PIECES[0]..].iter().all(|byte| *byte == 1));
+}
+
+#[test]
+fn blocks_are_not_touched_when_the_moment_before_them_has_failed() {
+    for (direction, name) in [(Direction::Load, 1), (Direction::Save, 7)] {
+        let pool = Pool::new();
+        let engine = Engine::new(|at| at as u8);
+        pool.put(1, &engine.block(1));
+        let before = engine.block(2);
+        let transfers = engine.transfers(&pool.client());
+        let stream = engine.driver.stream().expect("a stream");
+        let moment = engine.gpu.moment(stream).expect("recorded");
+        engine.driver.fail_once_after(0);
+        transfers.submit_after(direction, job(1, &[name], &[2]), Some(moment));
+        assert_eq!(wait(&transfers).failed, [(0, 2)], "{direction:?}");
+        assert_eq!((engine.block(2) == before, pool.stored(7)), (true, None), "{direction:?}");
+    }
+}
+
+#[test]
+fn a_job_that_cannot_begin_is_reported_and_touches_nothing() {
+    let pool = Pool::new();
+    let engine = Engine::new(|at| at as u8);
+    let transfers = engine.transfers(&pool.client());
+    transfers.give_up(Direction::Save, job(1, &[1, 2], &[1, 2]), "for the test");
+    assert_eq!(wait(&transfers).failed, [(0, 1), (0, 2)]);
+    assert_eq!((pool.stored(1), transfers.stats().blocks_not_saved), (None, 2));
+}
+
+#[test]
+fn a_block_of_another_length_is_not_loaded() {
+    let pool = Pool::new();
+    let engine = Engine::new(|at| at as u8);
+    let whole = engine.block(1);
+    pool.put(1, &whole[..whole.len() - 64]);
+    pool.put(2, &[&whole[..], &[1; 64]].concat());
+    for config in [pool.config(), pool.config_elsewhere()] {
+        let transfers = engine.transfers(&Client::connect(config).expect("a client"));
+        for name in [1, 2] {
+            assert_eq!(done(&transfers, Direction::Load, job(name, &[name], &[2])), [(0, 2)]);
+        }
+    }
 }
 
 #[test]

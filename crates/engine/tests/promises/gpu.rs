@@ -251,6 +251,11 @@ impl Door for Watched {
     }
 }
 
+/// Names and blocks of a whole cache.
+pub(crate) fn all() -> (Vec<u64>, Vec<u32>) {
+    (0..BLOCKS).map(|block| (block as u64, block as u32)).unzip()
+}
+
 /// The key of a name.
 pub(crate) fn key(name: u64) -> Vec<u8> {
     KeyPrefix::new("gpu/").key(&name.to_be_bytes())

@@ -2,7 +2,7 @@
 //! gone. And one job does not wait for another's host.
 
 use crate::a_gpu_that_fails::Program;
-use crate::gpu::{BLOCK, BLOCKS, Engine, Pool, Watched, done, job, key, start_node};
+use crate::gpu::{BLOCK, BLOCKS, Engine, Pool, Watched, all, done, job, key, start_node};
 use crate::reports::{eventually, wait, wait_for};
 use rustix::process::Signal;
 use std::sync::Arc;
@@ -14,10 +14,6 @@ use tidepool_engine::{Direction, Finished, Mover as _, Placed, TransferConfig, T
 
 /// Blocks of 6 MiB: five of them are a part of what goes through memory of the worker.
 const LARGE: [usize; 3] = [2 << 20; 3];
-
-fn all() -> (Vec<u64>, Vec<u32>) {
-    (0..BLOCKS).map(|block| (block as u64, block as u32)).unzip()
-}
 
 /// Fills the pool's node with blocks that cannot go.
 fn fill(pool: &Pool, client: &Client) -> Vec<View> {
@@ -169,6 +165,21 @@ fn a_load_through_the_workers_memory_ends_with_the_first_part_of_which_a_block_i
     let failed = done(&read.transfers(&far), Direction::Load, job(1, &names, &blocks));
     assert_eq!(failed, (2..BLOCKS as u32).map(|block| (0, block)).collect::<Vec<_>>());
     (0..2).for_each(|block| assert!(read.block(block) == written.block(block), "block {block}"));
+}
+
+#[test]
+fn a_half_of_the_workers_memory_is_not_filled_again_before_the_gpu_has_what_was_in_it() {
+    let pool = Pool::new();
+    let written = Engine::with(LARGE, |at| (at ^ (at >> 8) ^ (at >> 16)) as u8);
+    (0..BLOCKS).for_each(|block| pool.put(block as u64, &written.block(block)));
+    let mut read = Engine::with(LARGE, |_| 0);
+    read.flight *= BLOCKS;
+    // Nothing is copied when it is first asked after.
+    read.driver.delay(50);
+    let client = Client::connect(pool.config_elsewhere()).expect("a client");
+    let (names, blocks) = all();
+    assert_eq!(done(&read.transfers(&client), Direction::Load, job(1, &names, &blocks)), []);
+    (0..BLOCKS).for_each(|block| assert!(read.block(block) == written.block(block), "block {block}: other bytes"));
 }
 
 /// All of a batch, a GiB, was fetched before a worker could end.

@@ -5,4 +5,5 @@ mod blocks_and_lookups;
 mod blocks_of_a_gpu;
 mod gpu;
 mod long_batches;
+mod pinned_memory;
 mod reports;

@@ -61,6 +61,9 @@ class WorkerSide:
 
     def _begin(self, places: Places) -> None:
         settings = self._settings
+        if self._transfers:
+            # Registered anew: nothing touches the old cache any more.
+            self._transfers.close()
         self._layouts = places.descriptions
         self._device = places.device
         self._transfers = BlockTransfers(
