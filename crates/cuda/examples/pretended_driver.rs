@@ -97,6 +97,15 @@ extern "C" fn cuDevicePrimaryCtxRelease_v2(_device: c_int) -> c_int {
 }
 
 #[unsafe(no_mangle)]
+extern "C" fn cuCtxSetCurrent(context: usize) -> c_int {
+    CONTEXTS_OF_THREAD.with_borrow_mut(|contexts| {
+        contexts.pop();
+        contexts.push(context);
+    });
+    0
+}
+
+#[unsafe(no_mangle)]
 extern "C" fn cuCtxPushCurrent_v2(context: usize) -> c_int {
     CONTEXTS_OF_THREAD.with_borrow_mut(|contexts| contexts.push(context));
     0

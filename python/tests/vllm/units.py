@@ -11,10 +11,12 @@ import sys
 import tempfile
 import time
 import unittest
+import weakref
 from array import array
 from pathlib import Path
 from typing import Any, ClassVar
 
+import torch
 from simulated import TELLS_FAILED_REQUESTS, Simulated, full, sliding
 from tidepool.errors import InvalidError, UnreachableError
 from tidepool.vllm.settings import Settings
@@ -457,6 +459,21 @@ class Ends(WithPool):
             engine.abort("saving")
             engine.run()
             self.check_nothing_held(engine)
+
+    def test_a_cache_that_is_registered_anew_takes_the_place_of_the_first(self) -> None:
+        """The first was kept, with the threads that moved its blocks, also after the engine was shut down."""
+        tokens = prompt(41, 300)
+        generated = self.computed(tokens)
+        engine = self.engine()
+        [worker] = engine.workers
+        first = [weakref.ref(cache) for cache in worker.caches.values()]
+        worker.caches = {name: torch.zeros_like(cache) for name, cache in worker.caches.items()}
+        worker.connector.register_kv_caches(worker.caches)
+        self.assertEqual([cache() for cache in first], [None] * len(first))
+        request = engine.add("again", tokens)
+        engine.run()
+        self.assertEqual(list(request.output_token_ids), generated)
+        self.assertEqual(engine.restored["again"], 300 // BLOCK * BLOCK)
 
     def test_a_shut_down_engine_leaves_nothing_under_way(self) -> None:
         engine = self.engine(batch=64)
