@@ -13,7 +13,7 @@ from tidepool._native import GpuCopies
 SPACE = 2 << 30
 #: Of the space, what is copied.
 PART = 4
-KIB = [8, 16, 32, 64, 128, 256, 512, 2048]
+KIB = [8, 16, 32, 64, 128, 256, 512, 1024, 2048]
 
 
 def rates(repeats: int) -> dict[str, Any]:

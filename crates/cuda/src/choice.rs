@@ -19,9 +19,9 @@ pub enum Method {
     Kernel,
 }
 
-/// Lengths that are measured: 8 KiB, and each twice the one before, to 256 KiB. Longer pieces are the engines'.
+/// Lengths that are measured: 8 KiB, and each twice the one before, to 1 MiB. Longer pieces are the engines'.
 const SHORTEST: usize = 8 << 10;
-const LENGTHS: usize = 6;
+const LENGTHS: usize = 8;
 /// Bytes that a measurement copies: ten milliseconds of the bus, beside which the start of a copy is little.
 const SAMPLE: usize = 512 << 20;
 /// Addresses of the host that they are scattered over. An H200's engines take a tenth longer to write 64 KiB pieces all over
@@ -57,10 +57,10 @@ pub struct Times {
 }
 
 impl Default for Choice {
-    /// What was measured on an H200: the kernel wins below 64 KiB inwards and up to 256 KiB outwards.
+    /// What was measured on an H200: the kernel wins below 64 KiB inwards and up to 512 KiB outwards.
     fn default() -> Self {
         let below = |limit: usize| std::array::from_fn(|step| SHORTEST << step < limit);
-        Self { kernel: [below(64 << 10), below(512 << 10)], times: Vec::new() }
+        Self { kernel: [below(64 << 10), below(1 << 20)], times: Vec::new() }
     }
 }
 
@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(choice.method(Way::In, (64 << 10) - 16), Method::Kernel);
         assert_eq!(choice.method(Way::In, 64 << 10), Method::Engine);
         assert_eq!(choice.method(Way::Out, 300 << 10), Method::Kernel);
-        assert_eq!(choice.method(Way::Out, 512 << 10), Method::Engine);
+        assert_eq!(choice.method(Way::Out, 1 << 20), Method::Engine);
         assert_eq!(choice.method(Way::Out, 1 << 30), Method::Engine);
     }
 

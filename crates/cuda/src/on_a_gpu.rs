@@ -19,7 +19,7 @@ fn pieces_of_every_length_come_back_by_both_methods() {
         Err(error) => return eprintln!("SKIPPED: nothing is proved about a real GPU, for want of one: {error}"),
     };
     let gpu = Gpu::new(Arc::clone(&driver));
-    assert_eq!(gpu.choice().times().len(), 12, "the GPU was not measured");
+    assert_eq!(gpu.choice().times().len(), 16, "the GPU was not measured");
     let host = Range::new(BYTES, BYTES).expect("memory");
     // SAFETY: the range is this test's, and nothing copies while it is looked at.
     let bytes = || unsafe { std::slice::from_raw_parts_mut(host.start(), BYTES) };

@@ -155,7 +155,7 @@ fn pieces_go_the_way_that_was_faster_at_the_start() {
         let driver = Arc::new(Fake::default());
         driver.only_take(engines, kernel);
         let gpu = Gpu::new(driver);
-        for (way, len) in [Way::In, Way::Out].into_iter().flat_map(|way| [(way, 8 << 10), (way, 256 << 10)]) {
+        for (way, len) in [Way::In, Way::Out].into_iter().flat_map(|way| [(way, 8 << 10), (way, 1 << 20)]) {
             assert_eq!(gpu.choice().method(way, len), faster, "{way:?}, {len} bytes: {:?}", gpu.choice().times());
         }
     }
