@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from parts import Engine, Pool
+from parts import Engine, Pool, end_all
 
 MODEL = Path(__file__).parents[2] / "python" / "tests" / "vllm" / "model.py"
 #: Of the longest, blocks of a MiB are two flights.
@@ -82,8 +82,7 @@ def prove_of(heads: int, width: int, block: int) -> tuple[dict[str, Any], int, i
             assert after["cached"] == LENGTHS[-1], f"only {after['cached']} tokens were restored after a sleep"
             note(LENGTHS[-1], after["cached"], ", after a sleep")
         finally:
-            writer.end()
-            reader.end()
+            end_all([writer, reader])
         blocks, size = compare(pool, copy)
     assert blocks >= sum(LENGTHS) // block, f"only {blocks} blocks were there to compare"
     return rows, blocks, size

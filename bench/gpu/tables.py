@@ -7,7 +7,6 @@ import platform
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +14,7 @@ from statistics import median
 from typing import Any
 
 from agents import run_agents, sessions
-from parts import LLAMA_8B, TOKEN_BYTES, Engine, Pool, write_model
+from parts import LLAMA_8B, TOKEN_BYTES, Engine, Pool, end_all, write_model
 
 LENGTHS = [int(length) for length in os.environ.get("LENGTHS", "8192 32768 81920").split()]
 #: Tokens of a block. What vLLM does for each block, in Python, is what a long prefix waits for beside the bus: with
@@ -69,15 +68,6 @@ def model(folder: str) -> Path:
     return write_model(Path(folder) / "llama-8b-shape", LLAMA_8B)
 
 
-def ended(engines: list[Engine]) -> None:
-    """All at once: each takes seconds."""
-    threads = [threading.Thread(target=engine.end) for engine in engines]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-
 def wave(engines: list[Engine], prompt: Callable[[int], list[list[int]]]) -> Iterator[tuple[int, int]]:
     """Lengths and turns, once the engines are up; ends them afterwards."""
     try:
@@ -87,7 +77,7 @@ def wave(engines: list[Engine], prompt: Callable[[int], list[list[int]]]) -> Ite
             for turn in range(REPEATS + 1):
                 yield length, turn
     finally:
-        ended(engines)
+        end_all(engines)
 
 
 def table_b() -> Table:
@@ -162,7 +152,7 @@ def table_c() -> Table:
             # Storing that stores nothing costs nothing.
             assert saved > 0.9 * asked, f"{saved / 1e9} GB of {asked / 1e9} were stored; seconds: {times}"
         finally:
-            ended(list(sides.values()))
+            end_all(list(sides.values()))
     ratio = median(times["storing"]) / median(times["without"])
     return {
         "unit": "seconds for 81,920 tokens, median",
@@ -203,7 +193,7 @@ def table_d(agents: int, pause_scale: float) -> Table:
                 # The other pair idles beside it, either way.
                 arms[name] = run_agents(pair, work, pause_scale)
         finally:
-            ended([*without, *pooled])
+            end_all([*without, *pooled])
     requests = {name: arm.pop("all") for name, arm in arms.items()}
     slow, fast = arms["without"], arms["with the pool"]
     return {
