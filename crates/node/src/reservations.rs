@@ -4,8 +4,9 @@
 //! client. Whoever receives bytes into one keeps it alive meanwhile, and a seal waits until nobody does.
 
 use crate::process::Charge;
-use parking_lot::{Condvar, Mutex};
-use std::collections::HashMap;
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use rustc_hash::FxHashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use tidepool_store::Reservation;
 use tidepool_types::{BlockId, CHUNK_LEN, ClientId, Deadline, chunk_count};
@@ -90,10 +91,14 @@ impl Open {
     }
 }
 
+/// The open reservations, locked.
+type AllOpen<'a> = MutexGuard<'a, FxHashMap<SlotName, Arc<Open>>>;
+
 /// All open reservations of a node.
 #[derive(Default)]
 pub(crate) struct Reservations {
-    open: Mutex<HashMap<SlotName, Arc<Open>>>,
+    /// Names are the node's own: nobody can choose ones that collide.
+    open: Mutex<FxHashMap<SlotName, Arc<Open>>>,
     /// Signalled when a connection has stopped receiving into a reservation.
     quiet: Condvar,
 }
@@ -119,15 +124,32 @@ impl Reservations {
 
     /// Takes a reservation of `client` out, once nobody receives into it any more.
     pub(crate) fn take(&self, name: SlotName, client: ClientId, until: Deadline) -> Option<Open> {
+        self.take_from(&mut self.open.lock(), name, client, until)
+    }
+
+    /// The same of many.
+    pub(crate) fn take_all(
+        &self,
+        names: impl Iterator<Item = SlotName>,
+        client: ClientId,
+        until: Deadline,
+    ) -> Vec<Option<Open>> {
         let mut all = self.open.lock();
-        let mut open = all.get(&name).filter(|open| open.client == client).cloned()?;
-        all.remove(&name);
+        names.map(|name| self.take_from(&mut all, name, client, until)).collect()
+    }
+
+    fn take_from(&self, all: &mut AllOpen<'_>, name: SlotName, client: ClientId, until: Deadline) -> Option<Open> {
+        let Entry::Occupied(entry) = all.entry(name) else { return None };
+        if entry.get().client != client {
+            return None;
+        }
+        let mut open = entry.remove();
         loop {
             match Arc::try_unwrap(open) {
                 Ok(open) => return Some(open),
                 Err(busy) => open = busy,
             }
-            if self.quiet.wait_until(&mut all, until.instant()).timed_out() {
+            if self.quiet.wait_until(all, until.instant()).timed_out() {
                 // Whoever still receives drops it last.
                 return Arc::try_unwrap(open).ok();
             }

@@ -27,6 +27,8 @@ mod sync;
 pub use device::{DeviceOutcome, DeviceRead, DeviceWrite, device_len};
 pub use layout::{FORMAT_VERSION, FormatError, MAX_SLOTS};
 pub use mapping::{Found, MapError, Mapping};
-pub use pool::{BlockTerms, Hold, NoRoom, OpenError, Pool, PoolConfig, PoolStats, Reservation, Sealed, clear_socket};
+pub use pool::{
+    BlockTerms, Hold, NoRoom, OpenError, Pool, PoolConfig, PoolStats, Reservation, Sealed, Unnamed, clear_socket,
+};
 pub use ring::{LeaseRing, LeaseWriter, host_time};
 pub use shm::ShmTransport;

@@ -213,6 +213,8 @@ impl Writer<'_> {
         if !mapped {
             left.retain_mut(Job::is_addressable);
         }
+        let to_copy = if mapped { left.iter().map(|job| job.len).sum() } else { 0 };
+        let _awake = self.core.copies().stay_awake(to_copy);
         while !left.is_empty() {
             let Reserved { mut taken, full, unmapped } = self.reserve(left, mapped, elsewhere)?;
             let progress = !taken.is_empty();

@@ -2,13 +2,13 @@
 
 use super::{Answer, FRAME_BUDGET, Session};
 use crate::node::Shared;
-use crate::process::{Process, add};
+use crate::process::{Charge, Process, add};
 use crate::reservations::Open;
-use std::collections::HashSet;
+use rustc_hash::FxHashSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tidepool_policy::admission::Rule;
-use tidepool_store::{BlockTerms, NoRoom, Sealed};
+use tidepool_store::{BlockTerms, NoRoom, Reservation, Sealed, Unnamed};
 use tidepool_transfer::conn::ConnError;
 use tidepool_transfer::ops::Region;
 use tidepool_transfer::tcp::serve::recv_write;
@@ -26,6 +26,9 @@ fn checked(items: &[ReserveItem]) -> Result<(Vec<Key<'_>>, Vec<BlockId>), Invali
     Ok((keys, ids))
 }
 
+/// Space for a block, and what it counts against its process's bound.
+type Space = (Unnamed, Option<Charge>);
+
 /// One writer's reservations. Dropping it frees them, except those that its process could still be writing to.
 pub(crate) struct Writes {
     pub(super) shared: Arc<Shared>,
@@ -33,7 +36,7 @@ pub(crate) struct Writes {
     /// The writer's process, when it is on this host and can be watched.
     pub(super) process: Option<Arc<Process>>,
     /// Reservations that are still open.
-    mine: HashSet<SlotName>,
+    mine: FxHashSet<SlotName>,
 }
 
 impl Drop for Writes {
@@ -55,7 +58,7 @@ impl Drop for Writes {
 impl Writes {
     /// For `client`, whose process has been counted as connected once more.
     pub(crate) fn new(shared: Arc<Shared>, client: ClientId, process: Option<Arc<Process>>) -> Self {
-        Self { shared, client, process, mine: HashSet::new() }
+        Self { shared, client, process, mine: FxHashSet::default() }
     }
 
     /// Takes space, waiting for it for as long as `is_wanted` says yes.
@@ -81,59 +84,76 @@ impl Writes {
         if held.iter().any(Option::is_some) {
             self.shared.announce_all();
         }
-        let mut taken = false;
+        let terms_of = |index: usize| {
+            let group = terms.groups.get(index).copied().flatten();
+            BlockTerms { version: terms.version, pin: terms.pin, group }
+        };
+        self.mine.reserve(ids.len());
+        let mut has_space = false;
         let one = |(index, held): (usize, Option<(CopyName, u64)>)| {
             if let Some((copy, _)) = held {
-                return ReserveOutcome::Held(copy);
+                return Err(ReserveOutcome::Held(copy));
             }
             // A batch waits for space only while it has none itself: what it already took may be what is in the way.
-            let deadline = if taken { Deadline::after(Duration::ZERO) } else { deadline };
-            let len = reserve.items[index].len;
-            let group = terms.groups.get(index).copied().flatten();
-            let terms = BlockTerms { version: terms.version, pin: terms.pin, group };
-            let outcome =
-                self.reserve_one(keys[index], ids[index], (len, terms), reserve.mapped, (deadline, is_wanted));
-            taken |= matches!(outcome, ReserveOutcome::Taken { .. });
-            outcome
+            let deadline = if has_space { Deadline::after(Duration::ZERO) } else { deadline };
+            let is_plain = terms_of(index) == BlockTerms::default();
+            let block = (keys[index], ids[index], reserve.items[index].len);
+            let space = self.space_for(block, is_plain, reserve.mapped, (deadline, is_wanted));
+            has_space |= space.is_ok();
+            space
         };
-        Answer::Reply(Reply::Reserved(held.into_iter().enumerate().map(one).collect()))
+        let spaces: Vec<_> = held.into_iter().enumerate().map(one).collect();
+        let named = |(space, key): (Result<Space, ReserveOutcome>, &Key<'_>)| {
+            space.map(|(unnamed, charge)| (unnamed.named(*key), charge))
+        };
+        let reservations: Vec<_> = spaces.into_iter().zip(&keys).map(named).collect();
+        let opened = |(index, reservation): (usize, Result<_, _>)| match reservation {
+            Ok(reservation) => self.open(reservation, terms_of(index)),
+            Err(outcome) => outcome,
+        };
+        Answer::Reply(Reply::Reserved(reservations.into_iter().enumerate().map(opened).collect()))
     }
 
-    fn reserve_one(
-        &mut self,
-        key: Key<'_>,
-        id: BlockId,
-        (len, terms): (u64, BlockTerms),
+    /// Takes space for a block, or says why there is none. What is asked for without terms is judged first.
+    fn space_for(
+        &self,
+        (key, id, len): (Key<'_>, BlockId, u64),
+        is_plain: bool,
         mapped: bool,
         (until, is_wanted): (Deadline, &dyn Fn() -> bool),
-    ) -> ReserveOutcome {
+    ) -> Result<Space, ReserveOutcome> {
         let charge = match (mapped, &self.process) {
             (false, _) => None,
             (true, Some(process)) => {
                 let limit = self.shared.config.quarantine_limit.0;
                 // Open ones are late all at once when the process loses its sockets. A quarter of the pool is room for large
                 // batches.
-                match process.charge(len, limit, limit.max(self.shared.pool.capacity() / 4)) {
-                    Some(charge) => Some(charge),
-                    None => return ReserveOutcome::UseSocket,
-                }
+                let charge = process.charge(len, limit, limit.max(self.shared.pool.capacity() / 4));
+                Some(charge.ok_or(ReserveOutcome::UseSocket)?)
             }
-            (true, None) => return ReserveOutcome::UseSocket,
+            (true, None) => return Err(ReserveOutcome::UseSocket),
         };
-        let draining = &self.shared.draining;
         // Nothing is evicted for a block that is not taken.
-        if draining.is_set() {
-            return ReserveOutcome::NoSpace;
+        if self.shared.draining.is_set() {
+            return Err(ReserveOutcome::NoSpace);
         }
         // What somebody wants terms for is wanted for certain.
-        let is_judged = terms == BlockTerms::default() && self.shared.config.admission != Rule::All;
+        let is_judged = is_plain && self.shared.config.admission != Rule::All;
         if is_judged && !self.shared.pool.admits(key, &id, len) {
-            return ReserveOutcome::Declined;
+            return Err(ReserveOutcome::Declined);
         }
-        let reserved = self.shared.pool.reserve(key, id, len, self.client, until, is_wanted);
-        match reserved.and_then(|reservation| reservation.with_terms(terms)) {
-            // It may have begun meanwhile; whoever is told of no block on its way must not find one later.
-            Ok(_) if draining.is_set() => ReserveOutcome::NoSpace,
+        match self.shared.pool.reserve_unnamed(key, id, len, self.client, until, is_wanted) {
+            Ok(unnamed) => Ok((unnamed, charge)),
+            Err(NoRoom::Full) => Err(ReserveOutcome::NoSpace),
+            Err(NoRoom::TooLarge) => Err(ReserveOutcome::TooLarge),
+        }
+    }
+
+    /// Makes a reservation one that its writer can fill.
+    fn open(&mut self, (reservation, charge): (Reservation, Option<Charge>), terms: BlockTerms) -> ReserveOutcome {
+        match reservation.with_terms(terms) {
+            // A drain may have begun meanwhile; whoever is told of no block on its way must not find one later.
+            Ok(_) if self.shared.draining.is_set() => ReserveOutcome::NoSpace,
             Ok(reservation) => {
                 let offset = reservation.offset();
                 let slot = self.shared.reservations.add(Open::new(reservation, self.client, charge));
@@ -147,8 +167,15 @@ impl Writes {
 
     pub(crate) fn seal(&mut self, seal: &Seal) -> Answer {
         let until = Deadline::after(Duration::from_millis(seal.wait_millis.into()));
+        let slots = || seal.items.iter().map(|item| item.slot);
+        for slot in slots() {
+            self.mine.remove(&slot);
+        }
+        let open = self.shared.reservations.take_all(slots(), self.client, until);
+        self.shared.pool.prefetch_index(open.iter().flatten().map(Open::id));
         // From the last to the first: of a prefix, what is behind is to be evicted before what it needs.
-        let mut outcomes: Vec<SealOutcome> = seal.items.iter().rev().map(|item| self.seal_one(item, until)).collect();
+        let each = seal.items.iter().zip(open).rev();
+        let mut outcomes: Vec<SealOutcome> = each.map(|(item, open)| self.seal_one(item, open)).collect();
         outcomes.reverse();
         // Either way the put is answered, and must be known to the catalogs.
         if outcomes.iter().any(|outcome| matches!(outcome, SealOutcome::Sealed(_) | SealOutcome::Held(_))) {
@@ -157,11 +184,8 @@ impl Writes {
         Answer::Reply(Reply::Sealed(outcomes))
     }
 
-    fn seal_one(&mut self, item: &SealItem, until: Deadline) -> SealOutcome {
-        self.mine.remove(&item.slot);
-        let Some(open) = self.shared.reservations.take(item.slot, self.client, until) else {
-            return SealOutcome::Unknown;
-        };
+    fn seal_one(&self, item: &SealItem, open: Option<Open>) -> SealOutcome {
+        let Some(open) = open else { return SealOutcome::Unknown };
         if !open.matches(&item.checksums) {
             add(&self.shared.counters.corrupt_writes, 1);
             return SealOutcome::Corrupt;

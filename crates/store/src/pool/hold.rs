@@ -43,16 +43,21 @@ impl Pool {
 
     /// As [`Pool::hold`] for several blocks, whose look-ups overlap.
     pub fn hold_all(self: &Arc<Self>, wanted: &[(BlockId, Option<CopyName>)]) -> Vec<Option<Hold>> {
-        let index = self.index();
-        wanted.iter().for_each(|(id, _)| prefetch(index.bucket(index.home(id.words())).as_ptr().cast()));
+        self.prefetch_index(wanted.iter().map(|(id, _)| *id));
         for (id, _) in wanted {
-            index.find(id.words(), |slot| {
+            self.index().find(id.words(), |slot| {
                 prefetch(self.header(slot).as_ptr().cast());
                 Some(())
             });
         }
         let mut inner = self.inner.lock();
         wanted.iter().map(|(id, copy)| self.hold_one(&mut inner, id, *copy)).collect()
+    }
+
+    /// Asks for the index lines of blocks that are looked for next, so that their cache misses overlap.
+    pub fn prefetch_index(&self, ids: impl Iterator<Item = BlockId>) {
+        let index = self.index();
+        ids.for_each(|id| prefetch(index.bucket(index.home(id.words())).as_ptr().cast()));
     }
 
     fn hold_one(self: &Arc<Self>, inner: &mut Inner, id: &BlockId, copy: Option<CopyName>) -> Option<Hold> {
@@ -103,8 +108,7 @@ impl Pool {
         let mut found = vec![None; ids.len()];
         for (ids, found) in ids.chunks(PER_LOCK).zip(found.chunks_mut(PER_LOCK)).rev() {
             let mut inner = self.inner.lock();
-            let index = self.index();
-            ids.iter().for_each(|id| prefetch(index.bucket(index.home(id.words())).as_ptr().cast()));
+            self.prefetch_index(ids.iter().copied());
             let usage = inner.use_now();
             for (id, found) in ids.iter().zip(found).rev() {
                 let Some((slot, described)) = self.lookup(&inner, id) else { continue };

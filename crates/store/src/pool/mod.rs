@@ -22,7 +22,7 @@ pub(crate) mod tests;
 pub use files::{OpenError, PoolConfig};
 pub use hold::Hold;
 pub use marked::clear_socket;
-pub use reserve::{NoRoom, Reservation, Sealed};
+pub use reserve::{NoRoom, Reservation, Sealed, Unnamed};
 pub use stats::PoolStats;
 pub use terms::BlockTerms;
 

@@ -36,6 +36,21 @@ pub struct Reservation {
     terms: BlockTerms,
 }
 
+/// Space whose block has no key yet. Keys lie behind the bytes of their blocks, where nobody has been for long: those of a
+/// batch are best written one right after the other, so that the processor waits for that memory once and not once a block.
+#[derive(Debug)]
+pub struct Unnamed(Reservation);
+
+impl Unnamed {
+    /// Gives the block the key that the space was taken for.
+    pub fn named(self, key: Key<'_>) -> Reservation {
+        let Self(reservation) = self;
+        debug_assert_eq!(reservation.described.key_len, key.as_bytes().len() as u64, "the key it was taken for");
+        reservation.write_behind(reservation.placed().key_at(), key.as_bytes());
+        reservation
+    }
+}
+
 impl std::fmt::Debug for Pool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Pool").field("shape", &self.shape).finish_non_exhaustive()
@@ -65,6 +80,19 @@ impl Pool {
         deadline: Deadline,
         is_wanted: &dyn Fn() -> bool,
     ) -> Result<Reservation, NoRoom> {
+        Ok(self.reserve_unnamed(key, id, len, writer, deadline, is_wanted)?.named(key))
+    }
+
+    /// The same for one of many blocks, whose keys are written together afterwards.
+    pub fn reserve_unnamed(
+        self: &Arc<Self>,
+        key: Key<'_>,
+        id: BlockId,
+        len: u64,
+        writer: ClientId,
+        deadline: Deadline,
+        is_wanted: &dyn Fn() -> bool,
+    ) -> Result<Unnamed, NoRoom> {
         let (bytes, align) = self.needed(key, len)?;
         let mut inner = self.inner.lock();
         let room = loop {
@@ -97,7 +125,7 @@ impl Pool {
             inner.stats.no_space_total += 1;
             return Err(NoRoom::Full);
         };
-        Ok(self.reserve_in(inner, room, (key, id, len), writer))
+        Ok(self.reserve_in(inner, room, (key, id, len), writer).named(key))
     }
 
     /// Whether a block of `len` bytes comes in, which costs others their places if there is no space left. Asking counts: what is
@@ -123,7 +151,7 @@ impl Pool {
         (slot, offset): (u32, u64),
         (key, id, len): (Key<'_>, BlockId, u64),
         writer: ClientId,
-    ) -> Reservation {
+    ) -> Unnamed {
         let key_len = key.as_bytes().len() as u64;
         let generation = inner.next_generation();
         let entry = &mut inner.slots[slot as usize];
@@ -133,9 +161,7 @@ impl Pool {
         drop(inner);
         let described = Described { id: id.words(), offset: CONTROL_BYTES + offset, len, key_len, writer: writer.0 };
         let terms = BlockTerms::default();
-        let reservation = Reservation { pool: Arc::clone(self), slot, generation, described, terms };
-        reservation.write_behind(reservation.placed().key_at(), key.as_bytes());
-        reservation
+        Unnamed(Reservation { pool: Arc::clone(self), slot, generation, described, terms })
     }
 }
 
@@ -212,8 +238,9 @@ impl Reservation {
         if checksums.len() as u64 != chunk_count(self.described.len) {
             return Err(self);
         }
-        let bytes: Vec<u8> = checksums.iter().flat_map(|sum| sum.to_le_bytes()).collect();
-        self.write_behind(self.placed().checksums_at(), &bytes);
+        for (at, sum) in (self.placed().checksums_at()..).step_by(4).zip(checksums) {
+            self.write_behind(at, &sum.to_le_bytes());
+        }
         let pool = Arc::clone(&self.pool);
         let mut inner = pool.inner.lock();
         if inner.is_void(self.slot) {

@@ -19,7 +19,7 @@ mod pool;
 mod stream;
 
 pub use checksummed::copy_and_checksum;
-pub use pool::{ChecksumsInto, CopyJob, CopyPool, SumJob};
+pub use pool::{Awake, ChecksumsInto, CopyJob, CopyPool, SumJob};
 
 use crate::regions::Cursor;
 

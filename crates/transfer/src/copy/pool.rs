@@ -2,7 +2,8 @@
 //!
 //! [`CopyPool::run`] cuts a batch of jobs into pieces at chunk boundaries; the caller and the helpers claim pieces until
 //! none is left. The pool serves one batch at a time and queues nothing: a caller that finds it busy, or whose batch is
-//! small, copies alone. Idle helpers spin for a moment, since batches come in bursts, and then sleep.
+//! small, copies alone. Idle helpers spin for a moment, since batches come in bursts, and then sleep, unless somebody who has
+//! a batch coming keeps them awake ([`CopyPool::stay_awake`]).
 
 use super::{checksummed, copy_scattered, stream};
 use crate::ops::{Region, Regions};
@@ -11,6 +12,7 @@ use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 use tidepool_types::{CHUNK_LEN, chunk_count};
 use tidepool_wire::checksum::BlockChecksum;
 
@@ -20,6 +22,8 @@ const SHARED_MIN: u64 = 1 << 20;
 const PIECE: std::ops::RangeInclusive<u64> = CHUNK_LEN..=8 * CHUNK_LEN;
 /// How often an idle thread looks before it sleeps: some ten microseconds.
 const SPINS: u32 = 400;
+/// The longest that a helper without work is kept awake: a put takes less, unless something is wrong.
+const AWAKE: Duration = Duration::from_micros(200);
 
 /// One copy of a batch: `len` bytes from one scattered place to another.
 #[derive(Debug)]
@@ -83,6 +87,15 @@ impl CopyPool {
     pub fn with_default_helpers() -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Self::new(cores.min(4) - 1)
+    }
+
+    /// Wakes the helpers and keeps them from sleeping until the guard is dropped, for a caller who is about to copy `bytes`, if
+    /// those will be shared. Waking up takes a helper as long as copying half a megabyte, and its core, if that has gone to
+    /// sleep, as long for whoever has something to do there afterwards, such as a catalog that hears of a put.
+    #[must_use = "helpers may sleep once it is dropped"]
+    pub fn stay_awake(&self, bytes: u64) -> Option<Awake<'_>> {
+        let is_shared = bytes >= SHARED_MIN && !self.helpers.is_empty();
+        is_shared.then(|| self.shared.rouse())
     }
 
     /// Copies all of `jobs` and returns when every byte is in place and ordered before the caller's later stores.
@@ -266,6 +279,8 @@ struct Shared {
     finished: Condvar,
     /// The latest batch's number, so that helpers can spin without the lock.
     number: AtomicU64,
+    /// How many callers keep the helpers awake.
+    sleepless: AtomicUsize,
     /// Helpers inside the batch, readable without the lock; changed only under it.
     inside: AtomicUsize,
 }
@@ -274,6 +289,8 @@ struct Shared {
 struct State {
     /// The batch that may be joined; the caller takes it back before it returns.
     batch: Option<BatchPointer>,
+    /// How often helpers have been roused.
+    roused: u64,
     stop: bool,
 }
 
@@ -299,24 +316,52 @@ impl Shared {
         drop(leave);
     }
 
+    fn rouse(&self) -> Awake<'_> {
+        self.sleepless.fetch_add(1, Ordering::Relaxed);
+        self.state.lock().roused += 1;
+        self.wake.notify_all();
+        Awake(self)
+    }
+
+    /// Looks for a batch other than the one last seen: for a moment, or while helpers are to stay awake. Others may have the
+    /// core meanwhile.
+    fn look_for_next(&self, seen: u64) {
+        if self.spin_for_next(seen) && self.is_sleepless() {
+            let until = Instant::now() + AWAKE;
+            while self.spin_for_next(seen) && self.is_sleepless() && Instant::now() < until {
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    fn is_sleepless(&self) -> bool {
+        self.sleepless.load(Ordering::Relaxed) > 0
+    }
+
+    /// Looks for a batch other than the one last seen, for a moment. True when there is none.
+    fn spin_for_next(&self, seen: u64) -> bool {
+        for _ in 0..SPINS {
+            if self.number.load(Ordering::Acquire) != seen {
+                return false;
+            }
+            std::hint::spin_loop();
+        }
+        true
+    }
+
     /// A helper's life: join each batch that is offered, until told to stop.
     fn help(&self) {
-        let mut seen = 0;
+        let (mut seen, mut roused) = (0, 0);
         loop {
-            for _ in 0..SPINS {
-                if self.number.load(Ordering::Acquire) != seen {
-                    break;
-                }
-                std::hint::spin_loop();
-            }
+            self.look_for_next(seen);
             let mut state = self.state.lock();
-            while self.number.load(Ordering::Acquire) == seen {
+            while self.number.load(Ordering::Acquire) == seen && state.roused == roused {
                 self.wake.wait(&mut state);
             }
             if state.stop {
                 return;
             }
-            seen = self.number.load(Ordering::Acquire);
+            (seen, roused) = (self.number.load(Ordering::Acquire), state.roused);
             let Some(BatchPointer(batch)) = state.batch else { continue };
             self.inside.fetch_add(1, Ordering::Relaxed);
             drop(state);
@@ -328,6 +373,16 @@ impl Shared {
             self.finished.notify_all();
             drop(state);
         }
+    }
+}
+
+/// Keeps helpers awake while it lives.
+#[derive(Debug)]
+pub struct Awake<'a>(&'a Shared);
+
+impl Drop for Awake<'_> {
+    fn drop(&mut self) {
+        self.0.sleepless.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -74,19 +74,44 @@ fn a_pool_serves_several_callers_at_once_and_ends() {
     let pool = CopyPool::new(2);
     let source = pattern(3 << 20);
     std::thread::scope(|scope| {
-        for _ in 0..4 {
-            scope.spawn(|| {
+        for caller in 0..4 {
+            let (pool, source) = (&pool, &source);
+            scope.spawn(move || {
                 for _ in 0..20 {
+                    let _awake = if caller % 2 == 0 { pool.stay_awake(3 << 20) } else { None };
                     let mut target = vec![0; source.len()];
-                    let (to, from) = (Region::of_mut(&mut target), Region::of(&source));
+                    let (to, from) = (Region::of_mut(&mut target), Region::of(source));
                     let job = CopyJob { to: Regions::One(to), from: Regions::One(from), len: 3 << 20, checksums: None };
                     // SAFETY: the buffers are this thread's own and the source is only read.
                     unsafe { pool.run(&mut [job]) };
-                    assert!(target == source);
+                    assert!(target == *source);
                 }
             });
         }
     });
+}
+
+#[test]
+fn helpers_are_kept_awake_for_what_is_shared_and_not_for_ever() {
+    assert!(CopyPool::new(0).stay_awake(1 << 30).is_none(), "there is nobody to keep awake");
+    let pool = CopyPool::new(2);
+    assert!(pool.stay_awake(4096).is_none(), "the caller copies this alone");
+    let awake = pool.stay_awake(1 << 30);
+    assert!(awake.is_some());
+    // Of all tests of this process: each helper sleeps sooner or later.
+    let sleeping = |helper: &std::path::Path| {
+        let stat = std::fs::read_to_string(helper.join("stat")).unwrap_or_default();
+        stat.rsplit(')').next().is_none_or(|fields| !fields.trim_start().starts_with('R'))
+    };
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    for task in std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path()) {
+        let name = std::fs::read_to_string(task.join("comm")).unwrap_or_default();
+        while name.starts_with("copy-") && !sleeping(&task) {
+            assert!(std::time::Instant::now() < until, "{name} does not sleep although nothing comes");
+            std::thread::yield_now();
+        }
+    }
+    drop(awake);
 }
 
 #[test]
