@@ -13,6 +13,7 @@
 //! change under the copy. These functions never branch on or compute with the copied bytes (only `copy_and_checksum` does,
 //! and it must be given a stable source), so a race yields bytes that the check then throws away.
 
+mod apart;
 mod checksummed;
 mod fused;
 mod pool;

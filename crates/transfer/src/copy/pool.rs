@@ -5,6 +5,7 @@
 //! small, copies alone. Idle helpers spin for a moment, since batches come in bursts, and then sleep, unless somebody who has
 //! a batch coming keeps them awake ([`CopyPool::stay_awake`]).
 
+use super::apart::Apart;
 use super::{checksummed, copy_scattered, stream};
 use crate::ops::{Region, Regions};
 use crate::regions::{Cursor, for_each_pair};
@@ -279,6 +280,8 @@ struct Shared {
     finished: Condvar,
     /// The latest batch's number, so that helpers can spin without the lock.
     number: AtomicU64,
+    /// Where helpers run.
+    apart: Apart,
     /// How many callers keep the helpers awake.
     sleepless: AtomicUsize,
     /// Helpers inside the batch, readable without the lock; changed only under it.
@@ -304,6 +307,7 @@ unsafe impl Send for BatchPointer {}
 impl Shared {
     /// Publishes a batch, works on it, and returns once it is done and no helper can reach it any more.
     fn copy_together(&self, batch: &Batch<'_>) {
+        self.apart.keep_off();
         let pointer = std::ptr::from_ref(batch).cast::<Batch<'static>>();
         let mut state = self.state.lock();
         state.batch = Some(BatchPointer(pointer));
@@ -317,6 +321,7 @@ impl Shared {
     }
 
     fn rouse(&self) -> Awake<'_> {
+        self.apart.keep_off();
         self.sleepless.fetch_add(1, Ordering::Relaxed);
         self.state.lock().roused += 1;
         self.wake.notify_all();
@@ -351,6 +356,7 @@ impl Shared {
 
     /// A helper's life: join each batch that is offered, until told to stop.
     fn help(&self) {
+        self.apart.join();
         let (mut seen, mut roused) = (0, 0);
         loop {
             self.look_for_next(seen);
