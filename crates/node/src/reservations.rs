@@ -12,6 +12,9 @@ use tidepool_store::Reservation;
 use tidepool_types::{BlockId, CHUNK_LEN, ClientId, Deadline, chunk_count};
 use tidepool_wire::message::SlotName;
 
+/// Reservations taken under one lock: writers of other connections wait for it.
+const PER_LOCK: usize = 256;
+
 /// A reservation that is being filled.
 pub(crate) struct Open {
     pub(crate) reservation: Reservation,
@@ -128,14 +131,13 @@ impl Reservations {
     }
 
     /// The same of many.
-    pub(crate) fn take_all(
-        &self,
-        names: impl Iterator<Item = SlotName>,
-        client: ClientId,
-        until: Deadline,
-    ) -> Vec<Option<Open>> {
-        let mut all = self.open.lock();
-        names.map(|name| self.take_from(&mut all, name, client, until)).collect()
+    pub(crate) fn take_all(&self, names: &[SlotName], client: ClientId, until: Deadline) -> Vec<Option<Open>> {
+        let mut taken = Vec::with_capacity(names.len());
+        for names in names.chunks(PER_LOCK) {
+            let mut all = self.open.lock();
+            taken.extend(names.iter().map(|name| self.take_from(&mut all, *name, client, until)));
+        }
+        taken
     }
 
     fn take_from(&self, all: &mut AllOpen<'_>, name: SlotName, client: ClientId, until: Deadline) -> Option<Open> {

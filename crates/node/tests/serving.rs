@@ -97,6 +97,31 @@ fn a_full_node_may_want_to_see_a_block_twice() {
     assert!(matches!(reply, Reply::Reserved(outcomes) if matches!(outcomes[0], ReserveOutcome::Taken { .. })));
 }
 
+/// Space was taken for a whole batch before it was asked whether its first block may be pinned: a batch that may not cost
+/// others as many blocks as it had. Now space that a pin is refused for is the next block's.
+#[test]
+fn a_batch_that_may_not_be_pinned_costs_others_one_block_at_most() {
+    let node = start_with("pinned-batch", |config| config.capacity.0 = 1 << 20);
+    let mut client = node.tcp(1);
+    let pin = |client: &mut common::Client, keys: std::ops::Range<u32>| {
+        let terms = Terms { pin: Pin::Hard, ..Terms::default() };
+        let items = keys.map(|n| ReserveItem { key: n.to_le_bytes().to_vec(), len: 10_000 }).collect();
+        let reserve = Reserve { wait_millis: 50, mapped: false, items };
+        match client.call(&Request::ReserveAs(ReserveAs { terms, reserve })).unwrap() {
+            Reply::Reserved(outcomes) => outcomes,
+            other => panic!("{other:?}"),
+        }
+    };
+    let outcomes = pin(&mut client, 0..60);
+    assert!(matches!(outcomes[0], ReserveOutcome::Taken { .. }));
+    assert_eq!(outcomes[59], ReserveOutcome::NoSpace, "half of a pool may be pinned");
+    (1000..1100_u32).for_each(|n| client.put(&n.to_le_bytes(), &[1; 10_000]));
+    let before = node.metric("tidepool_node_evictions_total");
+    assert!(before > 0, "the pool is full");
+    assert!(pin(&mut client, 100..140).iter().all(|outcome| *outcome == ReserveOutcome::NoSpace));
+    assert!(node.metric("tidepool_node_evictions_total") <= before + 1);
+}
+
 #[test]
 fn a_view_pins_within_its_limit_and_is_let_go() {
     let node = start_with("views", |config| config.view_limit.0 = 1500);

@@ -25,9 +25,8 @@ pub(super) fn read_from(
     deadline: Deadline,
     which: impl Fn(usize, &Read) -> bool,
 ) -> bool {
-    let picked = || reads.iter().enumerate().filter(|(index, read)| which(*index, read));
-    let _awake = core.copies().stay_awake(picked().map(|(_, read)| read.room()).sum());
-    let mut ops: Vec<Op> = picked().map(|(index, read)| read.op(index)).collect();
+    let picked = reads.iter().enumerate().filter(|(index, read)| which(*index, read));
+    let mut ops: Vec<Op> = picked.map(|(index, read)| read.op(index)).collect();
     if ops.is_empty() {
         return false;
     }

@@ -110,11 +110,6 @@ impl Read {
         }
     }
 
-    /// Bytes that it has room for; none where memory is yet to be allocated.
-    pub(crate) fn room(&self) -> u64 {
-        self.into.as_ref().map_or(0, Regions::total)
-    }
-
     /// The operation that reads it; its token is the read's place in its batch.
     pub(crate) fn op(&self, token: usize) -> Op {
         let destination = self.into.clone().map_or(Destination::Allocate, Destination::Into);

@@ -213,8 +213,8 @@ impl Writer<'_> {
         if !mapped {
             left.retain_mut(Job::is_addressable);
         }
-        let to_copy = if mapped { left.iter().map(|job| job.len).sum() } else { 0 };
-        let _awake = self.core.copies().stay_awake(to_copy);
+        let is_copied = |job: &&&mut Job<'_>| mapped && job.item.data.on_device().is_none();
+        let _awake = self.core.copies().stay_awake(left.iter().filter(is_copied).map(|job| job.len).sum());
         while !left.is_empty() {
             let Reserved { mut taken, full, unmapped } = self.reserve(left, mapped, elsewhere)?;
             let progress = !taken.is_empty();

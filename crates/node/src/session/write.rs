@@ -27,7 +27,7 @@ fn checked(items: &[ReserveItem]) -> Result<(Vec<Key<'_>>, Vec<BlockId>), Invali
 }
 
 /// Space for a block, and what it counts against its process's bound.
-type Space = (Unnamed, Option<Charge>);
+type Space<'k> = (Unnamed<'k>, Option<Charge>);
 
 /// One writer's reservations. Dropping it frees them, except those that its process could still be writing to.
 pub(crate) struct Writes {
@@ -84,44 +84,35 @@ impl Writes {
         if held.iter().any(Option::is_some) {
             self.shared.announce_all();
         }
-        let terms_of = |index: usize| {
-            let group = terms.groups.get(index).copied().flatten();
-            BlockTerms { version: terms.version, pin: terms.pin, group }
-        };
-        self.mine.reserve(ids.len());
-        let mut has_space = false;
+        let (at_once, mut has_space) = (Deadline::after(Duration::ZERO), false);
         let one = |(index, held): (usize, Option<(CopyName, u64)>)| {
             if let Some((copy, _)) = held {
                 return Err(ReserveOutcome::Held(copy));
             }
             // A batch waits for space only while it has none itself: what it already took may be what is in the way.
-            let deadline = if has_space { Deadline::after(Duration::ZERO) } else { deadline };
-            let is_plain = terms_of(index) == BlockTerms::default();
+            let deadline = if has_space { at_once } else { deadline };
             let block = (keys[index], ids[index], reserve.items[index].len);
-            let space = self.space_for(block, is_plain, reserve.mapped, (deadline, is_wanted));
+            let group = terms.groups.get(index).copied().flatten();
+            let terms = BlockTerms { version: terms.version, pin: terms.pin, group };
+            let space = self.space_for(block, terms, reserve.mapped, (deadline, is_wanted));
             has_space |= space.is_ok();
             space
         };
         let spaces: Vec<_> = held.into_iter().enumerate().map(one).collect();
-        let named = |(space, key): (Result<Space, ReserveOutcome>, &Key<'_>)| {
-            space.map(|(unnamed, charge)| (unnamed.named(*key), charge))
-        };
-        let reservations: Vec<_> = spaces.into_iter().zip(&keys).map(named).collect();
-        let opened = |(index, reservation): (usize, Result<_, _>)| match reservation {
-            Ok(reservation) => self.open(reservation, terms_of(index)),
-            Err(outcome) => outcome,
-        };
-        Answer::Reply(Reply::Reserved(reservations.into_iter().enumerate().map(opened).collect()))
+        let named = |space: Result<Space<'_>, _>| space.map(|(unnamed, charge)| (unnamed.named(), charge));
+        let reservations: Vec<_> = spaces.into_iter().map(named).collect();
+        let opened = |reservation: Result<_, _>| reservation.map_or_else(|outcome| outcome, |taken| self.open(taken));
+        Answer::Reply(Reply::Reserved(reservations.into_iter().map(opened).collect()))
     }
 
-    /// Takes space for a block, or says why there is none. What is asked for without terms is judged first.
-    fn space_for(
+    /// Takes space for a block, or says why there is none.
+    fn space_for<'k>(
         &self,
-        (key, id, len): (Key<'_>, BlockId, u64),
-        is_plain: bool,
+        (key, id, len): (Key<'k>, BlockId, u64),
+        terms: BlockTerms,
         mapped: bool,
         (until, is_wanted): (Deadline, &dyn Fn() -> bool),
-    ) -> Result<Space, ReserveOutcome> {
+    ) -> Result<Space<'k>, ReserveOutcome> {
         let charge = match (mapped, &self.process) {
             (false, _) => None,
             (true, Some(process)) => {
@@ -138,11 +129,13 @@ impl Writes {
             return Err(ReserveOutcome::NoSpace);
         }
         // What somebody wants terms for is wanted for certain.
-        let is_judged = is_plain && self.shared.config.admission != Rule::All;
+        let is_judged = terms == BlockTerms::default() && self.shared.config.admission != Rule::All;
         if is_judged && !self.shared.pool.admits(key, &id, len) {
             return Err(ReserveOutcome::Declined);
         }
-        match self.shared.pool.reserve_unnamed(key, id, len, self.client, until, is_wanted) {
+        let reserved = self.shared.pool.reserve_unnamed(key, id, len, self.client, until, is_wanted);
+        // At once: space that the terms are refused for is the next block's.
+        match reserved.and_then(|unnamed| unnamed.with_terms(terms)) {
             Ok(unnamed) => Ok((unnamed, charge)),
             Err(NoRoom::Full) => Err(ReserveOutcome::NoSpace),
             Err(NoRoom::TooLarge) => Err(ReserveOutcome::TooLarge),
@@ -150,28 +143,24 @@ impl Writes {
     }
 
     /// Makes a reservation one that its writer can fill.
-    fn open(&mut self, (reservation, charge): (Reservation, Option<Charge>), terms: BlockTerms) -> ReserveOutcome {
-        match reservation.with_terms(terms) {
-            // A drain may have begun meanwhile; whoever is told of no block on its way must not find one later.
-            Ok(_) if self.shared.draining.is_set() => ReserveOutcome::NoSpace,
-            Ok(reservation) => {
-                let offset = reservation.offset();
-                let slot = self.shared.reservations.add(Open::new(reservation, self.client, charge));
-                self.mine.insert(slot);
-                ReserveOutcome::Taken { slot, offset }
-            }
-            Err(NoRoom::Full) => ReserveOutcome::NoSpace,
-            Err(NoRoom::TooLarge) => ReserveOutcome::TooLarge,
+    fn open(&mut self, (reservation, charge): (Reservation, Option<Charge>)) -> ReserveOutcome {
+        // A drain may have begun meanwhile; whoever is told of no block on its way must not find one later.
+        if self.shared.draining.is_set() {
+            return ReserveOutcome::NoSpace;
         }
+        let offset = reservation.offset();
+        let slot = self.shared.reservations.add(Open::new(reservation, self.client, charge));
+        self.mine.insert(slot);
+        ReserveOutcome::Taken { slot, offset }
     }
 
     pub(crate) fn seal(&mut self, seal: &Seal) -> Answer {
         let until = Deadline::after(Duration::from_millis(seal.wait_millis.into()));
-        let slots = || seal.items.iter().map(|item| item.slot);
-        for slot in slots() {
-            self.mine.remove(&slot);
+        let slots: Vec<SlotName> = seal.items.iter().map(|item| item.slot).collect();
+        for slot in &slots {
+            self.mine.remove(slot);
         }
-        let open = self.shared.reservations.take_all(slots(), self.client, until);
+        let open = self.shared.reservations.take_all(&slots, self.client, until);
         self.shared.pool.prefetch_index(open.iter().flatten().map(Open::id));
         // From the last to the first: of a prefix, what is behind is to be evicted before what it needs.
         let each = seal.items.iter().zip(open).rev();

@@ -36,16 +36,22 @@ pub struct Reservation {
     terms: BlockTerms,
 }
 
-/// Space whose block has no key yet. Keys lie behind the bytes of their blocks, where nobody has been for long: those of a
-/// batch are best written one right after the other, so that the processor waits for that memory once and not once a block.
+/// Space whose block does not have its key yet. Keys lie behind the bytes of their blocks, where nobody has been for long:
+/// those of a batch are best written one right after the other, so that the processor waits for that memory once and not
+/// once a block.
 #[derive(Debug)]
-pub struct Unnamed(Reservation);
+pub struct Unnamed<'k>(Reservation, Key<'k>);
 
-impl Unnamed {
-    /// Gives the block the key that the space was taken for.
-    pub fn named(self, key: Key<'_>) -> Reservation {
-        let Self(reservation) = self;
-        debug_assert_eq!(reservation.described.key_len, key.as_bytes().len() as u64, "the key it was taken for");
+impl Unnamed<'_> {
+    /// As [`Reservation::with_terms`].
+    pub fn with_terms(self, terms: BlockTerms) -> Result<Self, NoRoom> {
+        let Self(reservation, key) = self;
+        Ok(Self(reservation.with_terms(terms)?, key))
+    }
+
+    /// Gives the block its key.
+    pub fn named(self) -> Reservation {
+        let Self(reservation, key) = self;
         reservation.write_behind(reservation.placed().key_at(), key.as_bytes());
         reservation
     }
@@ -80,19 +86,19 @@ impl Pool {
         deadline: Deadline,
         is_wanted: &dyn Fn() -> bool,
     ) -> Result<Reservation, NoRoom> {
-        Ok(self.reserve_unnamed(key, id, len, writer, deadline, is_wanted)?.named(key))
+        Ok(self.reserve_unnamed(key, id, len, writer, deadline, is_wanted)?.named())
     }
 
     /// The same for one of many blocks, whose keys are written together afterwards.
-    pub fn reserve_unnamed(
+    pub fn reserve_unnamed<'k>(
         self: &Arc<Self>,
-        key: Key<'_>,
+        key: Key<'k>,
         id: BlockId,
         len: u64,
         writer: ClientId,
         deadline: Deadline,
         is_wanted: &dyn Fn() -> bool,
-    ) -> Result<Unnamed, NoRoom> {
+    ) -> Result<Unnamed<'k>, NoRoom> {
         let (bytes, align) = self.needed(key, len)?;
         let mut inner = self.inner.lock();
         let room = loop {
@@ -125,7 +131,7 @@ impl Pool {
             inner.stats.no_space_total += 1;
             return Err(NoRoom::Full);
         };
-        Ok(self.reserve_in(inner, room, (key, id, len), writer).named(key))
+        Ok(self.reserve_in(inner, room, (key, id, len), writer).named())
     }
 
     /// Whether a block of `len` bytes comes in, which costs others their places if there is no space left. Asking counts: what is
@@ -145,13 +151,13 @@ impl Pool {
         if bytes > self.capacity() { Err(NoRoom::TooLarge) } else { Ok((bytes, Placed::align(len))) }
     }
 
-    fn reserve_in(
+    fn reserve_in<'k>(
         self: &Arc<Self>,
         mut inner: MutexGuard<'_, Inner>,
         (slot, offset): (u32, u64),
-        (key, id, len): (Key<'_>, BlockId, u64),
+        (key, id, len): (Key<'k>, BlockId, u64),
         writer: ClientId,
-    ) -> Unnamed {
+    ) -> Unnamed<'k> {
         let key_len = key.as_bytes().len() as u64;
         let generation = inner.next_generation();
         let entry = &mut inner.slots[slot as usize];
@@ -161,7 +167,7 @@ impl Pool {
         drop(inner);
         let described = Described { id: id.words(), offset: CONTROL_BYTES + offset, len, key_len, writer: writer.0 };
         let terms = BlockTerms::default();
-        Unnamed(Reservation { pool: Arc::clone(self), slot, generation, described, terms })
+        Unnamed(Reservation { pool: Arc::clone(self), slot, generation, described, terms }, key)
     }
 }
 

@@ -2,86 +2,82 @@
 //!
 //! The scheduler of a virtual machine takes a core that sleeps for one that the host has taken away, and leaves a thread that
 //! wakes on the core of its waker. Then both share one core while the other sleeps on, and a copy by two threads takes as
-//! long as by one: after every pause that is long enough for a core to fall asleep. A caller is busy on its own core until
-//! its batch is done, so its helpers lose nothing by never running there.
+//! long as by one: after every pause that is long enough for a core to fall asleep. A caller is busy on its own core while
+//! there is something left to copy, so its helpers run on the other cores that it may run on. Once it can only wait for
+//! them, they may run anywhere.
 
 use parking_lot::Mutex;
 use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+/// No core.
+const NONE: usize = usize::MAX;
+
 /// The helpers of a pool, as far as where they run goes.
 #[derive(Debug)]
 pub(super) struct Apart {
-    /// Short sections: a few system calls.
-    helpers: Mutex<Vec<Helper>>,
+    /// Short sections: a system call for each.
+    helpers: Mutex<Vec<Pid>>,
     /// The core that all of them keep off.
     avoided: AtomicUsize,
 }
 
-#[derive(Debug)]
-struct Helper {
-    thread: Pid,
-    /// The cores that it may run on, by anybody's wish but ours.
-    allowed: CpuSet,
-    /// The cores that it was last given.
-    given: CpuSet,
-}
-
 impl Default for Apart {
     fn default() -> Self {
-        Self { helpers: Mutex::default(), avoided: AtomicUsize::new(usize::MAX) }
+        Self { helpers: Mutex::default(), avoided: AtomicUsize::new(NONE) }
     }
 }
 
 impl Apart {
     /// Adds the calling thread.
     pub(super) fn join(&self) {
-        if let Ok(allowed) = sched_getaffinity(None) {
-            let mut helpers = self.helpers.lock();
-            helpers.push(Helper { thread: gettid(), allowed, given: allowed });
-            self.avoided.store(usize::MAX, Ordering::Relaxed);
-        }
+        self.helpers.lock().push(gettid());
+        self.avoided.store(NONE, Ordering::Relaxed);
     }
 
-    /// Has all of them keep off the core that the caller runs on, from now on.
+    /// Has helpers keep off the core that the calling thread runs on, until it says otherwise. One that may run on that core
+    /// only has no say in where others run.
     pub(super) fn keep_off(&self) {
         let core = sched_getcpu();
-        // Whoever finds the lock taken copies a little more slowly at worst.
         if self.avoided.load(Ordering::Relaxed) != core
-            && let Some(mut helpers) = self.helpers.try_lock()
+            && let Ok(cores) = sched_getaffinity(None)
+            && let Some(others) = without(cores, core)
         {
-            self.avoided.store(core, Ordering::Relaxed);
-            helpers.iter_mut().for_each(|helper| helper.keep_off(core));
+            self.place(core, &others);
+        }
+    }
+
+    /// Helpers may run wherever the calling thread may.
+    pub(super) fn anywhere(&self) {
+        if self.avoided.load(Ordering::Relaxed) != NONE
+            && let Ok(cores) = sched_getaffinity(None)
+        {
+            self.place(NONE, &cores);
+        }
+    }
+
+    fn place(&self, avoided: usize, cores: &CpuSet) {
+        let helpers = self.helpers.lock();
+        self.avoided.store(avoided, Ordering::Relaxed);
+        for helper in &*helpers {
+            // One that cannot be moved may make a copy slower, and nothing else.
+            let _ = sched_setaffinity(Some(*helper), cores);
         }
     }
 }
 
-impl Helper {
-    fn keep_off(&mut self, core: usize) {
-        let Ok(now) = sched_getaffinity(Some(self.thread)) else { return };
-        // Whoever runs the process may have had a say meanwhile.
-        if now != self.given {
-            self.allowed = now;
-        }
-        self.given = without(self.allowed, core);
-        if self.given != now && sched_setaffinity(Some(self.thread), &self.given).is_err() {
-            self.given = now;
-        }
-    }
-}
-
-/// All cores but one, unless that is the only one.
-fn without(mut cores: CpuSet, core: usize) -> CpuSet {
-    let is_there = core < CpuSet::MAX_CPU && cores.is_set(core);
-    if is_there && cores.count() > 1 {
+/// All cores but one, if that leaves any.
+fn without(mut cores: CpuSet, core: usize) -> Option<CpuSet> {
+    if core < CpuSet::MAX_CPU {
         cores.unset(core);
     }
-    cores
+    (cores.count() > 0).then_some(cores)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::mpsc::sync_channel;
 
     fn cores(which: &[usize]) -> CpuSet {
         let mut set = CpuSet::new();
@@ -91,36 +87,42 @@ mod tests {
 
     #[test]
     fn the_only_core_is_not_avoided() {
-        assert_eq!(without(cores(&[0, 1, 5]), 1), cores(&[0, 5]));
-        assert_eq!(without(cores(&[3]), 3), cores(&[3]));
-        assert_eq!(without(cores(&[0, 1]), 7), cores(&[0, 1]));
-        assert_eq!(without(cores(&[0, 1]), usize::MAX), cores(&[0, 1]));
+        assert_eq!(without(cores(&[0, 1, 5]), 1), Some(cores(&[0, 5])));
+        assert_eq!(without(cores(&[3]), 3), None);
+        assert_eq!(without(cores(&[0, 1]), 7), Some(cores(&[0, 1])));
+        assert_eq!(without(cores(&[0, 1]), NONE), Some(cores(&[0, 1])));
     }
 
     /// A helper that woke on its caller's core waited there for the caller to end, and a get of 8 MiB after a pause took
-    /// twice as long as without one. Now it runs on any core but that one, of those that it may run on.
+    /// twice as long as without one. Now it runs on any core but that one, of those that its caller may run on.
     #[test]
-    fn helpers_run_on_any_core_but_their_callers_and_keep_to_what_they_were_given() {
+    fn helpers_run_on_any_core_but_their_callers_until_they_may_run_anywhere() {
         let all = sched_getaffinity(None).unwrap();
-        let here = (0..CpuSet::MAX_CPU).find(|core| all.is_set(*core)).unwrap();
-        let (apart, end) = (&Apart::default(), &std::sync::Barrier::new(2));
+        let apart = &Apart::default();
         std::thread::scope(|scope| {
-            let (joined, thread) = std::sync::mpsc::sync_channel(1);
+            let (joined, thread) = sync_channel(1);
+            // Ends with this test, however that ends.
+            let (_alive, end) = sync_channel::<()>(0);
             scope.spawn(move || {
                 apart.join();
                 joined.send(gettid()).unwrap();
-                end.wait();
+                let _ = end.recv();
             });
             let helper = Some(thread.recv().unwrap());
+            // The caller may move between the call and the look, in which case it calls again.
+            let mut tries = 0..1000;
+            let here = tries.find_map(|_| {
+                apart.keep_off();
+                let (here, given) = (sched_getcpu(), sched_getaffinity(helper).unwrap());
+                (Some(given) == without(all, here) || all.count() == 1).then_some(here)
+            });
+            let here = here.expect("a helper keeps off its caller's core");
+            apart.anywhere();
+            assert_eq!(sched_getaffinity(helper).unwrap(), all, "the caller was on {here}");
+            // A caller that may run on one core only leaves its helpers alone.
             sched_setaffinity(None, &cores(&[here])).unwrap();
             apart.keep_off();
-            assert_eq!(sched_getaffinity(helper).unwrap(), without(all, here));
-            // Somebody else's word counts: it is not undone when the caller moves.
-            sched_setaffinity(helper, &cores(&[here])).unwrap();
-            apart.avoided.store(usize::MAX, Ordering::Relaxed);
-            apart.keep_off();
-            assert_eq!(sched_getaffinity(helper).unwrap(), cores(&[here]));
-            end.wait();
+            assert_eq!(sched_getaffinity(helper).unwrap(), all);
         });
         sched_setaffinity(None, &all).unwrap();
     }

@@ -23,7 +23,7 @@ const SHARED_MIN: u64 = 1 << 20;
 const PIECE: std::ops::RangeInclusive<u64> = CHUNK_LEN..=8 * CHUNK_LEN;
 /// How often an idle thread looks before it sleeps: some ten microseconds.
 const SPINS: u32 = 400;
-/// The longest that a helper without work is kept awake: a put takes less, unless something is wrong.
+/// The longest that a helper without work is kept awake at a time.
 const AWAKE: Duration = Duration::from_micros(200);
 
 /// One copy of a batch: `len` bytes from one scattered place to another.
@@ -90,13 +90,15 @@ impl CopyPool {
         Self::new(cores.min(4) - 1)
     }
 
-    /// Wakes the helpers and keeps them from sleeping until the guard is dropped, for a caller who is about to copy `bytes`, if
-    /// those will be shared. Waking up takes a helper as long as copying half a megabyte, and its core, if that has gone to
-    /// sleep, as long for whoever has something to do there afterwards, such as a catalog that hears of a put.
+    /// Wakes the helpers, and keeps them from sleeping until the guard is dropped or they have had nothing to do for
+    /// [`AWAKE`]: for a caller who is about to copy `bytes`, if those are worth sharing and nobody else is copying. Waking up
+    /// takes a helper as long as copying half a megabyte, and its core, if that has gone to sleep, as long for whoever has
+    /// something to do there afterwards, such as a catalog that hears of a put.
     #[must_use = "helpers may sleep once it is dropped"]
     pub fn stay_awake(&self, bytes: u64) -> Option<Awake<'_>> {
         let is_shared = bytes >= SHARED_MIN && !self.helpers.is_empty();
-        is_shared.then(|| self.shared.rouse())
+        let _turn = if is_shared { self.turn.try_lock() } else { None }?;
+        Some(self.shared.rouse())
     }
 
     /// Copies all of `jobs` and returns when every byte is in place and ordered before the caller's later stores.
@@ -404,6 +406,7 @@ impl Drop for Leave<'_> {
             }
             std::hint::spin_loop();
         }
+        self.0.apart.anywhere();
         let mut state = self.0.state.lock();
         while self.0.inside.load(Ordering::Acquire) != 0 {
             self.0.finished.wait(&mut state);

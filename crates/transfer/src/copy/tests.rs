@@ -91,27 +91,38 @@ fn a_pool_serves_several_callers_at_once_and_ends() {
     });
 }
 
+/// The states of the threads that help to copy, of all tests of this process.
+fn states_of_helpers() -> Vec<char> {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
+    let stats = tasks.filter_map(|task| std::fs::read_to_string(task.join("stat")).ok());
+    let states = stats.filter_map(|stat| {
+        let (name, fields) = stat.rsplit_once(") ")?;
+        fields.chars().next().filter(|_| name.contains("(copy-"))
+    });
+    states.collect()
+}
+
 #[test]
 fn helpers_are_kept_awake_for_what_is_shared_and_not_for_ever() {
     assert!(CopyPool::new(0).stay_awake(1 << 30).is_none(), "there is nobody to keep awake");
     let pool = CopyPool::new(2);
     assert!(pool.stay_awake(4096).is_none(), "the caller copies this alone");
-    let awake = pool.stay_awake(1 << 30);
-    assert!(awake.is_some());
-    // Of all tests of this process: each helper sleeps sooner or later.
-    let sleeping = |helper: &std::path::Path| {
-        let stat = std::fs::read_to_string(helper.join("stat")).unwrap_or_default();
-        stat.rsplit(')').next().is_none_or(|fields| !fields.trim_start().starts_with('R'))
-    };
-    let until = std::time::Instant::now() + std::time::Duration::from_secs(30);
-    for task in std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path()) {
-        let name = std::fs::read_to_string(task.join("comm")).unwrap_or_default();
-        while name.starts_with("copy-") && !sleeping(&task) {
-            assert!(std::time::Instant::now() < until, "{name} does not sleep although nothing comes");
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    let wait_for = |what: &str, is_so: &dyn Fn(&[char]) -> bool| {
+        while !is_so(&states_of_helpers()) {
+            assert!(std::time::Instant::now() < until, "{what}");
             std::thread::yield_now();
         }
-    }
-    drop(awake);
+    };
+    let all_sleep = |states: &[char]| states.len() >= 2 && states.iter().all(|state| *state == 'S');
+    wait_for("helpers without work sleep", &all_sleep);
+    wait_for("helpers that are to be awake run", &|_| {
+        // The look may come too late, when they sleep again.
+        let awake = pool.stay_awake(1 << 30);
+        awake.is_some() && states_of_helpers().contains(&'R')
+    });
+    let _awake = pool.stay_awake(1 << 30).expect("nobody copies");
+    wait_for("helpers that are kept awake sleep in the end, if nothing comes", &all_sleep);
 }
 
 #[test]
