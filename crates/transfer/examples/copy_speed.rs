@@ -4,9 +4,10 @@
 //!
 //! Each variant copies a source of 1 GiB to a destination of 1 GiB in calls of 2 MiB (and of smaller sizes where that is
 //! said), all memory touched before. The variants take turns; medians of seven rounds. "hot" variants copy to one small
-//! destination over and over, which shows from which size on it pays to bypass the cache.
+//! destination over and over, which shows from which size on it pays to bypass the cache. The last two lines are batches of
+//! 8 MiB that follow each other, and the same after a rest each, in which cores fall asleep.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tidepool_transfer::copy::{ChecksumsInto, CopyJob, CopyPool, copy, copy_and_checksum, copy_streaming};
 use tidepool_transfer::ops::{Region, Regions};
 use tidepool_types::{BlockId, chunk_count};
@@ -45,6 +46,21 @@ fn main() {
         variants.push((format!("streaming {} KiB, hot", size >> 10), to_hot(size, streaming)));
     }
     measure(&mut variants, &source, target);
+    drop(variants);
+    let batch = 4 * CALL;
+    for (name, rest) in [("one after the other", Duration::ZERO), ("each after a rest", Duration::from_millis(20))] {
+        let mut rates: Vec<f64> = source
+            .chunks_exact(batch)
+            .zip(target.chunks_exact_mut(batch))
+            .map(|(from, to)| {
+                std::thread::sleep(rest);
+                let start = Instant::now();
+                in_batches(&two, from, to, false);
+                batch as f64 / start.elapsed().as_secs_f64() / 1e9
+            })
+            .collect();
+        println!("pool copy, 4 x 2 MiB, 2 threads, {name:19} {:7.2} GB/s", median(&mut rates));
+    }
 }
 
 fn measure(variants: &mut [Variant<'_>], source: &[u8], target: &mut [u8]) {
