@@ -3,8 +3,8 @@
 //! The scheduler of a virtual machine takes a core that sleeps for one that the host has taken away, and leaves a thread that
 //! wakes on the core of its waker. Then both share one core while the other sleeps on, and a copy by two threads takes as
 //! long as by one: after every pause that is long enough for a core to fall asleep. A caller is busy on its own core while
-//! there is something left to copy, so its helpers run on the other cores that it may run on. Once it can only wait for
-//! them, they may run anywhere.
+//! there is something left to copy, so its helpers run on the other cores that it may run on. Once it has waited for them
+//! for a while, they may run anywhere.
 
 use parking_lot::Mutex;
 use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_getcpu, sched_setaffinity};

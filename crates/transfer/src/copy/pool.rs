@@ -25,6 +25,8 @@ const PIECE: std::ops::RangeInclusive<u64> = CHUNK_LEN..=8 * CHUNK_LEN;
 const SPINS: u32 = 400;
 /// The longest that a helper without work is kept awake at a time.
 const AWAKE: Duration = Duration::from_micros(200);
+/// A helper that has its core to itself copies a piece in less.
+const PIECE_TAKES: Duration = Duration::from_millis(1);
 
 /// One copy of a batch: `len` bytes from one scattered place to another.
 #[derive(Debug)]
@@ -406,10 +408,12 @@ impl Drop for Leave<'_> {
             }
             std::hint::spin_loop();
         }
-        self.0.apart.anywhere();
         let mut state = self.0.state.lock();
         while self.0.inside.load(Ordering::Acquire) != 0 {
-            self.0.finished.wait(&mut state);
+            if self.0.finished.wait_for(&mut state, PIECE_TAKES).timed_out() {
+                // Others have the helpers' cores, and this one is free.
+                self.0.apart.anywhere();
+            }
         }
     }
 }
