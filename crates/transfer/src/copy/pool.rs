@@ -92,9 +92,9 @@ impl CopyPool {
         Self::new(cores.min(4) - 1)
     }
 
-    /// Wakes the helpers, and keeps them from sleeping until the guard is dropped or they have had nothing to do for
-    /// [`AWAKE`]: for a caller who is about to copy `bytes`, if those are worth sharing and nobody else is copying. Waking up
-    /// takes a helper as long as copying half a megabyte, and its core, if that has gone to sleep, as long for whoever has
+    /// Wakes the helpers and keeps them from sleeping until the guard is dropped, though for no more than 200 us at a time
+    /// without work: for a caller who is about to copy `bytes`, if those are worth sharing and nobody else is copying. Waking
+    /// up takes a helper as long as copying half a megabyte, and its core, if that has gone to sleep, as long for whoever has
     /// something to do there afterwards, such as a catalog that hears of a put.
     #[must_use = "helpers may sleep once it is dropped"]
     pub fn stay_awake(&self, bytes: u64) -> Option<Awake<'_>> {
