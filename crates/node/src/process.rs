@@ -275,7 +275,7 @@ mod tests {
     fn reservation(pool: &Arc<Pool>) -> Reservation {
         let key = Key::new(b"k").unwrap();
         let (id, soon) = (BlockId::derive(&TenantSecret::DEFAULT, key), Deadline::after(Duration::from_secs(10)));
-        pool.reserve(key, id, 1000, ClientId(1), soon, &|| true).unwrap()
+        pool.reserve(key, id, 1000, ClientId(1), soon, &|| true).unwrap().named()
     }
 
     /// A process that ended between the question whether it had and the answer was counted in the gauges for ever: what it

@@ -133,7 +133,7 @@ impl Writes {
         if is_judged && !self.shared.pool.admits(key, &id, len) {
             return Err(ReserveOutcome::Declined);
         }
-        let reserved = self.shared.pool.reserve_unnamed(key, id, len, self.client, until, is_wanted);
+        let reserved = self.shared.pool.reserve(key, id, len, self.client, until, is_wanted);
         // At once: space that the terms are refused for is the next block's.
         match reserved.and_then(|unnamed| unnamed.with_terms(terms)) {
             Ok(unnamed) => Ok((unnamed, charge)),

@@ -77,20 +77,7 @@ pub enum Sealed {
 impl Pool {
     /// Takes space for `len` bytes under `key`, evicting what the policy says, and waiting until `deadline` if
     /// nothing can be evicted; `is_wanted` is asked every now and then whether anybody still waits for it.
-    pub fn reserve(
-        self: &Arc<Self>,
-        key: Key<'_>,
-        id: BlockId,
-        len: u64,
-        writer: ClientId,
-        deadline: Deadline,
-        is_wanted: &dyn Fn() -> bool,
-    ) -> Result<Reservation, NoRoom> {
-        Ok(self.reserve_unnamed(key, id, len, writer, deadline, is_wanted)?.named())
-    }
-
-    /// The same for one of many blocks, whose keys are written together afterwards.
-    pub fn reserve_unnamed<'k>(
+    pub fn reserve<'k>(
         self: &Arc<Self>,
         key: Key<'k>,
         id: BlockId,
@@ -118,20 +105,20 @@ impl Pool {
     }
 
     /// The same where there is space already: nothing is evicted, and nothing waited for.
-    pub fn reserve_free(
+    pub fn reserve_free<'k>(
         self: &Arc<Self>,
-        key: Key<'_>,
+        key: Key<'k>,
         id: BlockId,
         len: u64,
         writer: ClientId,
-    ) -> Result<Reservation, NoRoom> {
+    ) -> Result<Unnamed<'k>, NoRoom> {
         let (bytes, align) = self.needed(key, len)?;
         let mut inner = self.inner.lock();
         let Some(room) = inner.free_room(bytes, align) else {
             inner.stats.no_space_total += 1;
             return Err(NoRoom::Full);
         };
-        Ok(self.reserve_in(inner, room, (key, id, len), writer).named())
+        Ok(self.reserve_in(inner, room, (key, id, len), writer))
     }
 
     /// Whether a block of `len` bytes comes in, which costs others their places if there is no space left. Asking counts: what is

@@ -47,7 +47,8 @@ fn soon() -> Deadline {
 
 /// Takes space and fills it.
 pub(crate) fn reserve(pool: &Arc<Pool>, key: &[u8], bytes: &[u8]) -> Result<Reservation, NoRoom> {
-    let reservation = pool.reserve(Key::new(key).unwrap(), id(key), bytes.len() as u64, WRITER, soon(), &|| true)?;
+    let reservation =
+        pool.reserve(Key::new(key).unwrap(), id(key), bytes.len() as u64, WRITER, soon(), &|| true)?.named();
     let target = reservation.address(0, bytes.len() as u64).unwrap();
     // SAFETY: the reservation is ours and long enough.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len()) };

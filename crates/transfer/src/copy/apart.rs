@@ -1,10 +1,10 @@
 //! Keeps helpers off their caller's core.
 //!
-//! The scheduler of a virtual machine takes a core that sleeps for one that the host has taken away, and leaves a thread that
-//! wakes on the core of its waker. Then both share one core while the other sleeps on, and a copy by two threads takes as
-//! long as by one: after every pause that is long enough for a core to fall asleep. A caller is busy on its own core while
-//! there is something left to copy, so its helpers run on the other cores that it may run on. Once it has waited for them
-//! for a while, they may run anywhere.
+//! On a virtual machine whose other cores have fallen asleep, a thread that wakes is left on the core of its waker (most
+//! likely because a core that has halted looks like one that the host has taken away). Then both share one core while the
+//! other sleeps on, and a copy by two threads takes as long as by one: after every pause that is long enough for a core to
+//! fall asleep. A caller is busy on its own core while there is something left to copy, so its helpers run on the other
+//! cores that it may run on. Once it has waited for them for a while, they may run anywhere.
 
 use parking_lot::Mutex;
 use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_getcpu, sched_setaffinity};

@@ -324,6 +324,7 @@ impl Shared {
         drop(leave);
     }
 
+    /// Wakes helpers that sleep, for a batch that is yet to come.
     fn rouse(&self) -> Awake<'_> {
         self.apart.keep_off();
         self.sleepless.fetch_add(1, Ordering::Relaxed);
