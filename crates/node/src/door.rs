@@ -3,7 +3,7 @@
 use crate::node::Shared;
 use crate::session::{Answer, Writes};
 use std::sync::{Arc, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tidepool_transfer::conn::ConnError;
 use tidepool_transfer::direct::{Direct, InProcess};
 use tidepool_types::{ClientId, Epoch};
@@ -23,7 +23,8 @@ impl InProcess for Door {
     fn open(&self, client: ClientId) -> Option<Box<dyn Direct>> {
         let shared = self.node.upgrade()?;
         let process = shared.processes.here(client)?;
-        Some(Box::new(Desk { writes: Writes::new(Arc::clone(&shared), client, Some(process)), shared }))
+        let writes = Writes::new(Arc::clone(&shared), client, Some(process));
+        Some(Box::new(Desk { shared, writes, sealing: None }))
     }
 }
 
@@ -31,11 +32,13 @@ impl InProcess for Door {
 struct Desk {
     shared: Arc<Shared>,
     writes: Writes,
+    /// How long seals that the catalogs have not been told of have taken.
+    sealing: Option<Duration>,
 }
 
 impl Direct for Desk {
     fn serve(&mut self, request: &Request) -> Result<Reply, ConnError> {
-        let Self { shared, writes } = self;
+        let Self { shared, writes, sealing } = self;
         let (started, is_wanted) = (Instant::now(), || !shared.stop.is_set());
         if !is_wanted() {
             return Err(ConnError::Closed);
@@ -48,12 +51,24 @@ impl Direct for Desk {
             _ => return Err(ConnError::Unexpected("a request that is not part of a put")),
         };
         match answer {
+            Answer::Reply(reply @ Reply::Sealed(_)) => {
+                *sealing.get_or_insert_default() += started.elapsed();
+                Ok(reply)
+            }
             Answer::Reply(reply) => {
                 shared.counters.observe(&reply, started.elapsed());
                 Ok(reply)
             }
             Answer::Refuse(reason, message) => Err(ConnError::Refused(Refusal { reason, message })),
             Answer::None => Err(ConnError::Unexpected("no answer")),
+        }
+    }
+
+    fn announce(&mut self) {
+        let started = Instant::now();
+        self.writes.announce();
+        if let Some(sealing) = self.sealing.take() {
+            self.shared.counters.seal_latency.observe(sealing + started.elapsed());
         }
     }
 }

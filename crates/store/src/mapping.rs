@@ -94,6 +94,11 @@ impl Mapping {
         self.shape.epoch
     }
 
+    /// Bytes of the slab.
+    pub fn slab_bytes(&self) -> u64 {
+        self.slab.len()
+    }
+
     /// Whether this process may fill reservations itself.
     pub fn is_writable(&self) -> bool {
         self.writable.is_some()

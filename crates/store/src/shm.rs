@@ -197,7 +197,7 @@ impl ShmTransport {
     fn read_large(&mut self, mut large: Vec<Ready>, deadline: Deadline) {
         let mut jobs: Vec<CopyJob<'_>> = large.iter_mut().filter_map(|ready| self.job(ready)).collect();
         // SAFETY: as in `read_small`, for each job.
-        let in_time = unsafe { copy_jobs(&self.copies, &mut jobs, deadline) };
+        let in_time = unsafe { copy_jobs(&self.copies, &mut jobs, deadline, || ()) };
         drop(jobs);
         for ready in large {
             match in_time {
@@ -257,7 +257,21 @@ impl ShmTransport {
         BlockChecksum::new(ready.found.id(), block_len).verify(start, bytes, &sums).is_ok()
     }
 
-    fn write_all(&mut self, writes: Vec<WriteOp>, deadline: Deadline) {
+    /// Writes, as `submit` does, for a caller who has something else to do: copy threads begin meanwhile.
+    pub fn write_beside<T>(&mut self, writes: Vec<WriteOp>, deadline: Deadline, meanwhile: impl FnOnce() -> T) -> T {
+        let (mut to_do, mut done) = (Some(meanwhile), None);
+        let mut once = || {
+            if let Some(meanwhile) = to_do.take() {
+                done = Some(meanwhile());
+            }
+        };
+        self.in_runs(writes, deadline, |this, run| this.write_all(run, deadline, &mut once));
+        // There may have been nothing to write.
+        once();
+        done.expect("it is done by now")
+    }
+
+    fn write_all(&mut self, writes: Vec<WriteOp>, deadline: Deadline, meanwhile: impl FnMut()) {
         let zeros = |write: &WriteOp| Sums::from_elem(0, chunk_count(write.source.total()) as usize);
         let mut sums: Vec<Sums> = writes.iter().map(zeros).collect();
         let mut jobs = Vec::with_capacity(writes.len());
@@ -280,7 +294,7 @@ impl ShmTransport {
         }
         // SAFETY: each destination lies inside the writable mapping and is this writer's reservation, which the node gives
         // to nobody else while this process lives; the sources are the caller's promise.
-        let in_time = unsafe { copy_jobs(&self.copies, &mut jobs, deadline) };
+        let in_time = unsafe { copy_jobs(&self.copies, &mut jobs, deadline, meanwhile) };
         drop(jobs);
         for ((write, checksums), refused) in writes.into_iter().zip(sums).zip(refused) {
             let outcome = match (refused, in_time) {
@@ -294,16 +308,21 @@ impl ShmTransport {
 }
 
 /// Copies the jobs of one run; a block that is longer than a run in parts, with a look at the clock between them. False when
-/// the deadline passed first.
+/// the deadline passed first. `meanwhile` is called with each part.
 ///
 /// # Safety
 /// As for [`CopyPool::run`].
-unsafe fn copy_jobs(copies: &CopyPool, jobs: &mut [CopyJob<'_>], deadline: Deadline) -> bool {
+unsafe fn copy_jobs(
+    copies: &CopyPool,
+    jobs: &mut [CopyJob<'_>],
+    deadline: Deadline,
+    mut meanwhile: impl FnMut(),
+) -> bool {
     let job = match jobs {
         [job] if job.len > RUN_BYTES => job,
         jobs => {
             // SAFETY: passed on from the caller.
-            unsafe { copies.run(jobs) };
+            unsafe { copies.run_beside(jobs, meanwhile) };
             return true;
         }
     };
@@ -314,7 +333,7 @@ unsafe fn copy_jobs(copies: &CopyPool, jobs: &mut [CopyJob<'_>], deadline: Deadl
         }
         let part = RUN_BYTES.min(len - start);
         // SAFETY: passed on from the caller: a part of a job's memory is valid if the whole is.
-        unsafe { copies.run(&mut [part_of(job, start, part)]) };
+        unsafe { copies.run_beside(&mut [part_of(job, start, part)], &mut meanwhile) };
         start += part;
     }
     true
@@ -348,7 +367,7 @@ impl Transport for ShmTransport {
         }
         self.read_all(reads, deadline);
         if !writes.is_empty() {
-            self.in_runs(writes, deadline, |this, run| this.write_all(run, deadline));
+            self.write_beside(writes, deadline, || ());
         }
         answers
     }
@@ -379,11 +398,11 @@ mod tests {
         let mut jobs = [CopyJob { to: Regions::One(into), from: Regions::One(from), len: len as u64, checksums: None }];
         let pool = CopyPool::new(0);
         // SAFETY: both buffers are this test's own.
-        assert!(!unsafe { copy_jobs(&pool, &mut jobs, Deadline::after(std::time::Duration::ZERO)) });
+        assert!(!unsafe { copy_jobs(&pool, &mut jobs, Deadline::after(std::time::Duration::ZERO), || ()) });
         assert!(to[..RUN_BYTES as usize].iter().all(|byte| *byte == 7) && to[RUN_BYTES as usize..] == [0, 0]);
         let later = Deadline::after(std::time::Duration::from_secs(60));
         // SAFETY: as above.
-        assert!(unsafe { copy_jobs(&pool, &mut jobs, later) });
+        assert!(unsafe { copy_jobs(&pool, &mut jobs, later, || ()) });
         assert!(to.iter().all(|byte| *byte == 7));
     }
 }

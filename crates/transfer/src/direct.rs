@@ -22,8 +22,12 @@ pub trait InProcess: Send + Sync {
 
 /// Serves one client's puts. What it has reserved is its own, as it is for a connection, and ends with it.
 pub trait Direct: Send {
-    /// Answers a Reserve, Seal or Abort; an error when the node is gone.
+    /// Answers a Reserve, Seal or Abort; an error when the node is gone. Unlike a node at the other end of a connection it
+    /// does not wait for the catalogs: a put may be in several parts.
     fn serve(&mut self, request: &Request) -> Result<Reply, ConnError>;
+
+    /// Waits until the catalogs know of all that has been sealed, or was found to be held. Before this a put is not answered.
+    fn announce(&mut self);
 }
 
 /// The nodes of this process. Short sections.

@@ -6,6 +6,7 @@
 
 mod candidates;
 mod held;
+mod line;
 mod store;
 
 pub(crate) use store::node_wait;

@@ -1,18 +1,20 @@
 //! Writing blocks to one node: reserve, bytes, seal. A whole batch takes one round trip each for the first and the last.
+//!
+//! A node in this process is asked without a round trip, so a large batch goes there in parts: while copy threads copy one,
+//! the one before it is sealed and room is made for the next.
 
 #![expect(unsafe_code, reason = "a device fills reservations")]
 
+use super::line::{Line, To};
 use super::{Elsewhere, Job};
 use crate::core::Core;
 use crate::counters::add;
 use crate::error::PutError;
-use crate::peers::{Asked, Memory, Peer, Reach, SILENCE};
+use crate::peers::{Memory, Peer, Reach, SILENCE};
 use std::io::IoSlice;
 use std::sync::Arc;
-use std::time::Duration;
 use tidepool_store::DeviceWrite;
-use tidepool_transfer::conn::{ConnError, Connection};
-use tidepool_transfer::direct::Direct;
+use tidepool_transfer::conn::ConnError;
 use tidepool_transfer::door::Door;
 use tidepool_transfer::ops::{Completion, Done, Op, WriteOp};
 use tidepool_transfer::transport::{Health, Transport};
@@ -25,9 +27,6 @@ use tidepool_wire::message::{
 
 /// The most bytes that one reservation asks for at once, so that a large batch does not wait for its own blocks.
 const RUN_BYTES: u64 = 256 << 20;
-/// How long an answer is waited for at least, also past the deadline: a node that is there answers sooner, and hanging up
-/// on it would leave it with reservations that it dare not reuse.
-const GRACE: Duration = Duration::from_millis(250);
 /// Bytes that go to another host in one frame with their seal.
 const FILL_BYTES: u64 = 256 << 10;
 /// Bytes of one Write frame.
@@ -35,6 +34,9 @@ const WRITE_BYTES: u64 = 1 << 20;
 /// Bytes and frames that may be on their way before a reply is read: few enough that neither end waits for the other.
 const AHEAD_BYTES: u64 = 256 << 10;
 const AHEAD_FRAMES: usize = 128;
+/// Parts of a batch for a node in this process, and the fewest bytes of one: a part costs some microseconds.
+const PARTS: usize = 4;
+const PART_BYTES: u64 = 2 << 20;
 
 /// Tries to store `jobs` on a node. Those that it takes have it as a holder afterwards; the others know why not. Unless it
 /// has been found out before, `elsewhere` is while the node makes room, and what is held elsewhere is not written.
@@ -79,11 +81,11 @@ fn on_node_run(
 ) -> Result<(), ConnError> {
     let memory = peer.memory().filter(|memory| memory.mapping.is_writable());
     let _unwinding = Unwinding(peer);
-    let writer = |line| Writer { core, peer, memory, line, written: Vec::new(), deadline };
+    let writer = |to| Writer { core, peer, memory, line: Line::new(peer, to, deadline), deadline };
     let (jobs, mapped) = match peer.desk() {
         // What it leaves when it fails is not written to any more, and it is told so as a connection's node is.
         Some(desk) => {
-            let left = writer(Line::Desk(desk)).store(jobs, true, elsewhere);
+            let left = writer(To::Desk(desk)).store_here(jobs, elsewhere);
             (left.inspect_err(|_| peer.abandon())?, false)
         }
         None => (jobs, memory.is_some()),
@@ -92,7 +94,7 @@ fn on_node_run(
         return Ok(());
     }
     let mut connection = peer.connection(deadline)?;
-    let stored = writer(Line::Socket(connection.get())).store_all(jobs, mapped, elsewhere);
+    let stored = writer(To::Socket(connection.get())).store_all(jobs, mapped, elsewhere);
     match &stored {
         Ok(()) => connection.give_back(),
         // What the connection leaves behind is not written to any more. A node whose memory is mapped must hear that: it
@@ -117,18 +119,13 @@ impl Drop for Unwinding<'_> {
     }
 }
 
-/// How a node hears of a batch.
-enum Line<'a> {
-    /// Over a connection of the batch's own.
-    Socket(&'a mut Connection),
-    /// It is in this process.
-    Desk(Box<dyn Direct>),
-}
-
-/// A request whose answer is still to be taken.
-enum Question {
-    Sent(Asked),
-    Answered(Reply),
+/// What a transport is to do for each; its token is its place.
+fn writes_of(taken: &[Taken<'_, '_>]) -> impl Iterator<Item = WriteOp> {
+    let write = |(token, taken): (usize, &Taken<'_, '_>)| {
+        let (id, slot, slab_offset) = (taken.job.id, taken.slot, taken.offset);
+        WriteOp { token: token as u64, id, slot, slab_offset, source: taken.job.item.data.regions() }
+    };
+    taken.iter().enumerate().map(write)
 }
 
 /// Whether two doors are one.
@@ -155,8 +152,6 @@ struct Writer<'a> {
     peer: &'a Peer,
     memory: Option<&'a Arc<Memory>>,
     line: Line<'a>,
-    /// Writes that have been sent and not been answered.
-    written: Vec<Question>,
     deadline: Deadline,
 }
 
@@ -179,10 +174,9 @@ impl Taken<'_, '_> {
     }
 }
 
-/// What a node makes of a request for space.
+/// Blocks of a batch for which no space was taken, though they want to be stored.
 #[derive(Default)]
-struct Reserved<'j, 'a> {
-    taken: Vec<Taken<'j, 'a>>,
+struct Left<'j, 'a> {
     /// Blocks that found no space.
     full: Vec<&'j mut Job<'a>>,
     /// Blocks whose bytes must go through the socket, because this process has too much in quarantine.
@@ -202,6 +196,19 @@ impl Writer<'_> {
         Ok(())
     }
 
+    /// As [`Writer::store`], on a node in this process, with the catalogs told at the end.
+    fn store_here<'j, 'a>(
+        &mut self,
+        mut jobs: Vec<&'j mut Job<'a>>,
+        elsewhere: &mut Elsewhere<'_>,
+    ) -> Result<Vec<&'j mut Job<'a>>, ConnError> {
+        elsewhere.look(&mut jobs);
+        jobs.retain(|job| job.is_ours());
+        let left = self.store(jobs, true, elsewhere);
+        self.line.announce();
+        left
+    }
+
     /// Stores as much of `jobs` as the node takes one way. Those that must go through the socket instead are given back.
     fn store<'j, 'a>(
         &mut self,
@@ -216,53 +223,87 @@ impl Writer<'_> {
         let is_copied = |job: &&&mut Job<'_>| mapped && job.item.data.on_device().is_none();
         let _awake = self.core.copies().stay_awake(left.iter().filter(is_copied).map(|job| job.len).sum());
         while !left.is_empty() {
-            let Reserved { mut taken, full, unmapped } = self.reserve(left, mapped, elsewhere)?;
-            let progress = !taken.is_empty();
-            if progress && self.fits_a_fill(&taken, mapped) {
-                self.fill(taken)?;
-            } else if progress {
-                self.write(&mut taken, mapped)?;
-                self.seal(taken, mapped)?;
+            let (mut parts, mut turned_away) = (self.parts_of(left), Left::default());
+            let mut taken = match parts.pop() {
+                Some(last) => self.reserve(last, mapped, node_wait(self.deadline), elsewhere, &mut turned_away)?,
+                None => Vec::new(),
+            };
+            let (mut written, mut progress) = (Vec::new(), false);
+            while !taken.is_empty() || !parts.is_empty() {
+                progress |= !taken.is_empty();
+                if self.fits_a_fill(&taken, mapped) {
+                    self.fill(taken)?;
+                    break;
+                }
+                let beside = |this: &mut Self| {
+                    this.seal(std::mem::take(&mut written), mapped)?;
+                    // Room is not waited for: what is in the way may be what is being copied.
+                    let next = parts.pop().map(|next| this.reserve(next, mapped, 0, elsewhere, &mut turned_away));
+                    next.unwrap_or_else(|| Ok(Vec::new()))
+                };
+                let next = self.write(&mut taken, mapped, beside)?;
+                written = std::mem::replace(&mut taken, next);
             }
-            for_socket.extend(unmapped);
+            self.seal(written, mapped)?;
+            for_socket.extend(turned_away.unmapped);
             // A batch may be in its own way: what it has sealed can be evicted from now on.
-            left = if progress { full } else { Vec::new() };
+            left = if progress { turned_away.full } else { Vec::new() };
         }
         Ok(for_socket)
     }
 
+    /// The parts that a batch goes in, the last of them first: as within a part, what is behind in a prefix is sealed, and so
+    /// evicted, before what it needs.
+    fn parts_of<'j, 'a>(&self, mut jobs: Vec<&'j mut Job<'a>>) -> Vec<Vec<&'j mut Job<'a>>> {
+        let bytes = jobs.iter().map(|job| job.len).sum::<u64>();
+        // Parts of one that takes much of the node would be in each other's way, and a device has flights of its own.
+        let has_room = self.memory.is_some_and(|memory| bytes <= memory.mapping.slab_bytes() / 4);
+        let on_host = |job: &&mut Job<'_>| job.item.data.on_device().is_none();
+        let is_cut = self.line.is_desk() && has_room && jobs.iter().all(on_host);
+        let parts = if is_cut { PARTS.min((bytes / PART_BYTES) as usize).clamp(1, jobs.len()) } else { 1 };
+        let len = jobs.len().div_ceil(parts);
+        let mut cut = Vec::with_capacity(parts);
+        while jobs.len() > len {
+            let rest = jobs.split_off(len);
+            cut.push(std::mem::replace(&mut jobs, rest));
+        }
+        cut.push(jobs);
+        cut
+    }
+
+    /// Takes space for `jobs`, if need be after waiting for it for some time, and notes what there is none for.
     fn reserve<'j, 'a>(
         &mut self,
         mut jobs: Vec<&'j mut Job<'a>>,
         mapped: bool,
+        wait_millis: u32,
         elsewhere: &mut Elsewhere<'_>,
-    ) -> Result<Reserved<'j, 'a>, ConnError> {
+        turned_away: &mut Left<'j, 'a>,
+    ) -> Result<Vec<Taken<'j, 'a>>, ConnError> {
         let item = |job: &&mut Job<'_>| ReserveItem { key: job.item.key.to_vec(), len: job.len };
-        let wait_millis = node_wait(self.deadline);
         let reserve = Reserve { wait_millis, mapped, items: jobs.iter().map(item).collect() };
         let terms = terms_of(&jobs);
         let request = match terms == Terms::default() {
             true => Request::Reserve(reserve),
             false => Request::ReserveAs(ReserveAs { terms, reserve }),
         };
-        self.await_written()?;
-        let asked = self.ask(&request, &[])?;
+        self.line.await_written()?;
+        let asked = self.line.ask(&request, &[])?;
         elsewhere.look(&mut jobs);
-        let answer = self.answer(asked)?;
-        let Reply::Reserved(outcomes) = answer else { return Err(self.confused()) };
-        let mut reserved = Reserved { taken: Vec::with_capacity(jobs.len()), ..Reserved::default() };
-        let mut unwanted = Vec::new();
+        let answer = self.line.answer(asked)?;
+        let Reply::Reserved(outcomes) = answer else { return Err(self.line.confused()) };
+        let (mut reserved, mut unwanted) = (Vec::with_capacity(jobs.len()), Vec::new());
         for (job, outcome) in jobs.into_iter().zip(outcomes) {
             match outcome {
                 // Somebody else holds it: what is lacking is copied from there, and this space given back.
                 ReserveOutcome::Taken { slot, .. } if !job.is_ours() => unwanted.push(slot),
                 ReserveOutcome::Taken { slot, offset } => {
-                    reserved.taken.push(Taken { job, slot, offset, checksums: None });
+                    reserved.push(Taken { job, slot, offset, checksums: None });
                 }
                 ReserveOutcome::Held(_) => job.note_holder(&self.peer.key),
                 _ if !job.is_ours() => {}
                 ReserveOutcome::Declined => job.declined = true,
-                ReserveOutcome::UseSocket => reserved.unmapped.push(job),
+                ReserveOutcome::UseSocket => turned_away.unmapped.push(job),
                 ReserveOutcome::NoSpace => {
                     // What is to be pinned is also refused because too much is.
                     if job.pin != Pin::Hard {
@@ -272,7 +313,7 @@ impl Writer<'_> {
                     if job.failure != Some(PutError::NotFromDevice) {
                         job.failure = Some(PutError::NoSpace);
                     }
-                    reserved.full.push(job);
+                    turned_away.full.push(job);
                 }
                 ReserveOutcome::TooLarge => {
                     let largest = self.core.peers.table().largest();
@@ -281,34 +322,41 @@ impl Writer<'_> {
             }
         }
         if !unwanted.is_empty() {
-            self.call(&Request::Abort(unwanted))?;
+            self.line.call(&Request::Abort(unwanted))?;
         }
         Ok(reserved)
     }
 
-    /// Brings the bytes to where the reservations are.
-    fn write(&mut self, taken: &mut [Taken<'_, '_>], mapped: bool) -> Result<(), ConnError> {
+    /// Brings the bytes to where the reservations are, and does something else beside that.
+    fn write<T>(
+        &mut self,
+        taken: &mut [Taken<'_, '_>],
+        mapped: bool,
+        beside: impl FnOnce(&mut Self) -> Result<T, ConnError>,
+    ) -> Result<T, ConnError> {
         match (self.memory, &self.peer.reach) {
             (Some(memory), _) if mapped && taken.iter().any(|taken| taken.job.item.data.on_device().is_some()) => {
                 self.write_from_device(memory, taken);
-                Ok(())
             }
             (Some(memory), _) if mapped => {
                 let mut transport = self.core.shm(&memory.mapping);
-                self.write_by(&mut transport, taken);
-                Ok(())
+                let done = transport.write_beside(writes_of(taken).collect(), self.deadline, || beside(self));
+                self.await_completions(&mut transport, taken.len(), taken);
+                return done;
             }
-            (_, Reach::Memory(_)) => self.write_frames(taken),
+            (_, Reach::Memory(_)) => self.write_frames(taken)?,
             (_, Reach::Network(_)) => {
                 let mut transport = self.peer.transport(self.deadline)?;
-                self.write_by(transport.get(), taken);
+                let answers = transport.get().submit(writes_of(taken).map(Op::Write).collect(), self.deadline);
+                let under_way = answers.iter().filter(|answer| answer.is_ok()).count();
+                self.await_completions(transport.get(), under_way, taken);
                 match transport.get().health() {
                     Health::Down => self.peer.set_down(),
                     Health::Up | Health::Degraded => transport.give_back(),
                 }
-                Ok(())
             }
         }
+        beside(self)
     }
 
     /// Has a device fill the reservations; what it cannot is not written.
@@ -332,15 +380,9 @@ impl Writer<'_> {
         }
     }
 
-    fn write_by(&self, transport: &mut impl Transport, taken: &mut [Taken<'_, '_>]) {
-        let op = |(token, taken): (usize, &Taken<'_, '_>)| {
-            let (id, slot, slab_offset) = (taken.job.id, taken.slot, taken.offset);
-            Op::Write(WriteOp { token: token as u64, id, slot, slab_offset, source: taken.job.item.data.regions() })
-        };
-        let answers = transport.submit(taken.iter().enumerate().map(op).collect(), self.deadline);
-        let mut under_way = answers.iter().filter(|answer| answer.is_ok()).count();
+    /// Only when all writes have completed is the caller's memory the caller's again.
+    fn await_completions(&self, transport: &mut impl Transport, mut under_way: usize, taken: &mut [Taken<'_, '_>]) {
         let mut done: Vec<Completion> = Vec::with_capacity(under_way);
-        // Only when all have completed is the caller's memory the caller's again.
         while under_way > 0 {
             if transport.poll(&mut done, Deadline::after(SILENCE)) == 0 {
                 self.peer.set_suspect();
@@ -367,12 +409,12 @@ impl Writer<'_> {
 
     fn fill(&mut self, taken: Vec<Taken<'_, '_>>) -> Result<(), ConnError> {
         let item = |taken: &Taken<'_, '_>| Some(SealItem { slot: taken.slot, checksums: taken.sum()? });
-        let Some(items) = taken.iter().map(item).collect() else { return Err(self.confused()) };
+        let Some(items) = taken.iter().map(item).collect() else { return Err(self.line.confused()) };
         let request = Request::Fill(Seal { wait_millis: node_wait(self.deadline), items });
         let payload: Vec<IoSlice<'_>> =
             taken.iter().flat_map(|taken| taken.job.item.data.slices(0, taken.job.len)).collect();
-        let asked = self.ask(&request, &payload)?;
-        let Reply::Sealed(outcomes) = self.answer(asked)? else { return Err(self.confused()) };
+        let asked = self.line.ask(&request, &payload)?;
+        let Reply::Sealed(outcomes) = self.line.answer(asked)? else { return Err(self.line.confused()) };
         self.note_sealed(taken, outcomes, false);
         Ok(())
     }
@@ -385,14 +427,13 @@ impl Writer<'_> {
             for offset in (0..len).step_by(WRITE_BYTES as usize) {
                 let bytes = WRITE_BYTES.min(len - offset);
                 ahead += bytes;
-                if ahead > AHEAD_BYTES || self.written.len() == AHEAD_FRAMES {
-                    self.await_written()?;
+                if ahead > AHEAD_BYTES || self.line.behind() == AHEAD_FRAMES {
+                    self.line.await_written()?;
                     ahead = bytes;
                 }
                 let request = Request::Write(Write { slot: taken.slot, offset });
                 let piece = data.slices(offset, bytes);
-                let asked = self.ask(&request, &piece)?;
-                self.written.push(asked);
+                self.line.write(&request, &piece)?;
             }
             taken.checksums = taken.sum();
         }
@@ -404,7 +445,7 @@ impl Writer<'_> {
         let unwritten: Vec<SlotName> =
             taken.iter().filter(|taken| taken.checksums.is_none()).map(|taken| taken.slot).collect();
         if !unwritten.is_empty() {
-            self.call(&Request::Abort(unwritten))?;
+            self.line.call(&Request::Abort(unwritten))?;
             taken.retain(|taken| taken.checksums.is_some());
         }
         let item = |taken: &mut Taken<'_, '_>| Some(SealItem { slot: taken.slot, checksums: taken.checksums.take()? });
@@ -413,7 +454,7 @@ impl Writer<'_> {
             return Ok(());
         }
         let request = Request::Seal(Seal { wait_millis: node_wait(self.deadline), items });
-        let Reply::Sealed(outcomes) = self.call(&request)? else { return Err(self.confused()) };
+        let Reply::Sealed(outcomes) = self.line.call(&request)? else { return Err(self.line.confused()) };
         self.note_sealed(taken, outcomes, mapped);
         Ok(())
     }
@@ -439,60 +480,5 @@ impl Writer<'_> {
         };
         add(puts, blocks);
         add(written, bytes);
-    }
-
-    /// One request and its reply, after those of the Writes that went before it.
-    fn call(&mut self, request: &Request) -> Result<Reply, ConnError> {
-        let asked = self.ask(request, &[])?;
-        self.await_written()?;
-        self.answer(asked)
-    }
-
-    fn ask(&mut self, request: &Request, payload: &[IoSlice<'_>]) -> Result<Question, ConnError> {
-        let until = self.patience();
-        match &mut self.line {
-            Line::Socket(connection) => self.peer.ask(connection, request, payload, until).map(Question::Sent),
-            Line::Desk(desk) => desk.serve(request).map(Question::Answered),
-        }
-    }
-
-    fn answer(&mut self, question: Question) -> Result<Reply, ConnError> {
-        let until = self.patience();
-        match (question, &mut self.line) {
-            (Question::Answered(reply), _) => Ok(reply),
-            (Question::Sent(asked), Line::Socket(connection)) => self.peer.answer(connection, asked, until),
-            (Question::Sent(_), Line::Desk(_)) => Err(self.confused()),
-        }
-    }
-
-    fn await_written(&mut self) -> Result<(), ConnError> {
-        for asked in std::mem::take(&mut self.written) {
-            match self.answer(asked) {
-                Ok(Reply::Written) => {}
-                Ok(_) => return Err(self.confused()),
-                Err(error) => {
-                    // Replies to what was sent after it are still to come.
-                    self.close();
-                    return Err(error);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn patience(&self) -> Deadline {
-        self.deadline.max(Deadline::after(GRACE))
-    }
-
-    /// Without all its replies a connection is out of step.
-    fn close(&self) {
-        if let Line::Socket(connection) = &self.line {
-            connection.socket().close();
-        }
-    }
-
-    fn confused(&self) -> ConnError {
-        self.close();
-        ConnError::Unexpected("an answer to another question")
     }
 }

@@ -84,6 +84,40 @@ fn many_small_blocks_are_stored_whole_and_evicted_from_their_end() {
     assert_eq!(cluster.nodes[0].pool().stats().reserved, 0);
 }
 
+/// Parts that are sealed in another order than the blocks within them would leave a prefix without its middle.
+#[test]
+fn a_batch_that_goes_in_parts_is_stored_whole_known_to_all_and_evicted_from_its_end() {
+    let mut cluster = Cluster::new(0);
+    cluster.add_node("n0", |config| config.capacity = ByteSize(64 << 20));
+    let (client, other) = (cluster.client(Over::Shm), cluster.client(Over::Tcp));
+    // Some are held already, and one key comes twice, far apart.
+    let mut first = blocks("first", 230);
+    first[200] = first[3].clone();
+    let held = [5, 60, 120, 180, 229];
+    held.iter().for_each(|&at| assert!(client.put(&first[at].0, &first[at].1, &PutOptions::default()).unwrap().moved));
+    let put = |blocks: &[(String, Vec<u8>)]| {
+        let items: Vec<_> = blocks.iter().map(|(key, data)| PutItem::new(key, data)).collect();
+        client.put_batch(&items, &PutOptions::default())
+    };
+    let stored = put(&first);
+    assert!(stored.iter().all(|stored| stored.as_ref().is_ok_and(|stored| stored.replicas == 1)), "{stored:?}");
+    let moved = stored.iter().filter(|stored| stored.as_ref().is_ok_and(|stored| stored.moved)).count();
+    assert_eq!(moved, first.len() - held.len() - 1, "what is held does not move");
+    let keys: Vec<&String> = first.iter().map(|(key, _)| key).collect();
+    assert_eq!(other.exists(&keys), Ok(vec![true; keys.len()]), "the catalog knows of all parts");
+    assert!(first.iter().all(|(key, data)| client.get(key).unwrap().as_ref() == Some(data)));
+    assert_eq!(cluster.nodes[0].pool().stats().reserved, 0);
+
+    client.remove_matching("^first").unwrap();
+    let first = blocks("first", 230);
+    assert!(put(&first).iter().all(Result::is_ok));
+    (0..4).for_each(|round| assert!(put(&blocks(&format!("more{round}-"), 220)).iter().all(Result::is_ok)));
+    let keys: Vec<&String> = first.iter().map(|(key, _)| key).collect();
+    let held = client.exists(&keys).unwrap();
+    let kept = held.iter().take_while(|held| **held).count();
+    assert!((1..230).contains(&kept) && !held[kept..].contains(&true), "{kept}: {held:?}");
+}
+
 #[test]
 fn more_small_blocks_than_the_node_has_room_for_are_stored_to_their_end() {
     let cluster = Cluster::new(1);

@@ -124,7 +124,11 @@ impl<'a> Session<'a> {
         self.await_reading()?;
         let started = Instant::now();
         let answer = match message {
-            Ok(request) => self.dispatch(number, request, payload_len)?,
+            Ok(request) => {
+                let answer = self.dispatch(number, request, payload_len)?;
+                self.writes.announce();
+                answer
+            }
             Err(error) => {
                 add(&self.shared.counters.malformed, 1);
                 Answer::Refuse(error.reason(), error.to_string())

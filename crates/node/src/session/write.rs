@@ -37,6 +37,8 @@ pub(crate) struct Writes {
     pub(super) process: Option<Arc<Process>>,
     /// Reservations that are still open.
     mine: FxHashSet<SlotName>,
+    /// Whether the catalogs must know of something before the put is answered.
+    is_news: bool,
 }
 
 impl Drop for Writes {
@@ -58,7 +60,14 @@ impl Drop for Writes {
 impl Writes {
     /// For `client`, whose process has been counted as connected once more.
     pub(crate) fn new(shared: Arc<Shared>, client: ClientId, process: Option<Arc<Process>>) -> Self {
-        Self { shared, client, process, mine: FxHashSet::default() }
+        Self { shared, client, process, mine: FxHashSet::default(), is_news: false }
+    }
+
+    /// Waits until the catalogs know of what puts are to be answered with.
+    pub(crate) fn announce(&mut self) {
+        if std::mem::take(&mut self.is_news) {
+            self.shared.announce_all();
+        }
     }
 
     /// Takes space, waiting for it for as long as `is_wanted` says yes.
@@ -81,9 +90,7 @@ impl Writes {
             Some(_) => vec![None; ids.len()],
         };
         // "Held" answers the put: like any answered put it must be known to the catalogs.
-        if held.iter().any(Option::is_some) {
-            self.shared.announce_all();
-        }
+        self.is_news |= held.iter().any(Option::is_some);
         let (at_once, mut has_space) = (Deadline::after(Duration::ZERO), false);
         let one = |(index, held): (usize, Option<(CopyName, u64)>)| {
             if let Some((copy, _)) = held {
@@ -167,9 +174,8 @@ impl Writes {
         let mut outcomes: Vec<SealOutcome> = each.map(|(item, open)| self.seal_one(item, open)).collect();
         outcomes.reverse();
         // Either way the put is answered, and must be known to the catalogs.
-        if outcomes.iter().any(|outcome| matches!(outcome, SealOutcome::Sealed(_) | SealOutcome::Held(_))) {
-            self.shared.announce_all();
-        }
+        let is_there = |outcome: &SealOutcome| matches!(outcome, SealOutcome::Sealed(_) | SealOutcome::Held(_));
+        self.is_news |= outcomes.iter().any(is_there);
         Answer::Reply(Reply::Sealed(outcomes))
     }
 

@@ -112,7 +112,19 @@ impl CopyPool {
     /// For each job both places must be valid for its length, the destination unshared and overlapping no source. Without
     /// checksums the source may change meanwhile (see [`super`]); with them it must not.
     pub unsafe fn run(&self, jobs: &mut [CopyJob<'_>]) {
-        self.share(&jobs.iter_mut().map(Task::new).collect::<Vec<_>>());
+        // SAFETY: passed on from the caller.
+        unsafe { self.run_beside(jobs, || ()) }
+    }
+
+    /// As [`CopyPool::run`], for a caller who has something else to do first: helpers copy meanwhile.
+    ///
+    /// # Panics
+    /// As [`CopyPool::run`] does, and with `meanwhile`.
+    ///
+    /// # Safety
+    /// As for [`CopyPool::run`].
+    pub unsafe fn run_beside<T>(&self, jobs: &mut [CopyJob<'_>], meanwhile: impl FnOnce() -> T) -> T {
+        self.share(&jobs.iter_mut().map(Task::new).collect::<Vec<_>>(), meanwhile)
     }
 
     /// Makes the checksums of all of `jobs`.
@@ -124,21 +136,25 @@ impl CopyPool {
     /// The memory of each job must be readable, and must not change meanwhile.
     pub unsafe fn sum(&self, jobs: &mut [SumJob<'_>]) {
         let places: Vec<Regions> = jobs.iter().map(|job| Regions::One(job.of)).collect();
-        self.share(&jobs.iter_mut().zip(&places).map(|(job, of)| Task::summing(job, of)).collect::<Vec<_>>());
+        self.share(&jobs.iter_mut().zip(&places).map(|(job, of)| Task::summing(job, of)).collect::<Vec<_>>(), || ());
     }
 
-    /// Does `tasks`, for which the caller has promised what they need.
-    fn share(&self, tasks: &[Task<'_>]) {
+    /// Does `tasks`, for which the caller has promised what they need, and what the caller has to do itself.
+    fn share<T>(&self, tasks: &[Task<'_>], meanwhile: impl FnOnce() -> T) -> T {
         let total = tasks.iter().map(|task| task.len).sum();
         let alone = total < SHARED_MIN || self.helpers.is_empty();
-        match if alone { None } else { self.turn.try_lock() } {
+        let done = match if alone { None } else { self.turn.try_lock() } {
             Some(_turn) => {
                 let batch = Batch::new(tasks, total, self.helpers.len() as u64 + 1);
-                self.shared.copy_together(&batch);
+                self.shared.copy_together(&batch, meanwhile)
             }
-            None => tasks.iter().for_each(|task| task.copy(0, task.len, total >= super::STREAMING_MIN as u64)),
-        }
+            None => {
+                tasks.iter().for_each(|task| task.copy(0, task.len, total >= super::STREAMING_MIN as u64));
+                meanwhile()
+            }
+        };
         stream::fence();
+        done
     }
 }
 
@@ -309,8 +325,9 @@ struct BatchPointer(*const Batch<'static>);
 unsafe impl Send for BatchPointer {}
 
 impl Shared {
-    /// Publishes a batch, works on it, and returns once it is done and no helper can reach it any more.
-    fn copy_together(&self, batch: &Batch<'_>) {
+    /// Publishes a batch, does what there is to do meanwhile, works on the batch, and returns once it is done and no helper
+    /// can reach it any more.
+    fn copy_together<T>(&self, batch: &Batch<'_>, meanwhile: impl FnOnce() -> T) -> T {
         self.apart.keep_off();
         let pointer = std::ptr::from_ref(batch).cast::<Batch<'static>>();
         let mut state = self.state.lock();
@@ -320,8 +337,10 @@ impl Shared {
         drop(state);
         let leave = Leave(self);
         self.wake.notify_all();
+        let done = meanwhile();
         batch.work();
         drop(leave);
+        done
     }
 
     /// Wakes helpers that sleep, for a batch that is yet to come.

@@ -204,3 +204,41 @@ fn a_copy_that_sums_in_one_loop_makes_the_checksum_of_its_bytes() {
         }
     }
 }
+
+/// A put has bookkeeping to do, which used to wait for the copy, and the copy for it.
+#[test]
+fn helpers_copy_while_the_caller_does_something_else_and_a_panic_of_his_leaves_nothing_behind() {
+    let pool = CopyPool::new(1);
+    let source = pattern(4 << 20);
+    let mut target = vec![0; source.len()];
+    let half = source.len() / 2;
+    let mut copy = |meanwhile: &mut dyn FnMut(*const u8)| {
+        target.fill(0);
+        let end = target[source.len() - 1..].as_ptr();
+        let job = |at: usize, target: &mut [u8]| {
+            let (to, from) = (Regions::One(Region::of_mut(target)), Regions::One(Region::of(&source[at..][..half])));
+            CopyJob { to, from, len: half as u64, checksums: None }
+        };
+        let (front, back) = target.split_at_mut(half);
+        let mut jobs = [job(0, front), job(half, back)];
+        // SAFETY: the buffers are this test's own and apart.
+        let answer = unsafe {
+            pool.run_beside(&mut jobs, || {
+                meanwhile(end);
+                7
+            })
+        };
+        assert!(answer == 7 && target == source);
+    };
+    copy(&mut |end| {
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        // SAFETY: the byte is there for as long as the copy goes on; it is written by one helper, and only looked at here.
+        while unsafe { end.read_volatile() } != *source.last().unwrap() {
+            assert!(std::time::Instant::now() < until, "nobody copies meanwhile");
+            std::thread::yield_now();
+        }
+    });
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| copy(&mut |_| panic!("on purpose"))));
+    assert!(panicked.is_err());
+    copy(&mut |_| {});
+}
