@@ -34,6 +34,7 @@
 pub mod conformance;
 pub mod conn;
 pub mod copy;
+mod cores;
 pub mod direct;
 pub mod door;
 pub mod fault;

@@ -5,6 +5,7 @@ use super::Shared;
 use super::landing::{Lander, bytes_of};
 use super::stream_state::WriteSlice;
 use crate::conn::{ConnError, FrameSender, Socket};
+use crate::cores::keep_to_share;
 use crate::regions::Cursor;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::IoSlice;
@@ -25,6 +26,7 @@ pub(super) struct Rail {
 impl Rail {
     /// Runs until the transport is dropped or the peer is given up. The first connection may have been made already.
     pub(super) fn run(self) {
+        keep_to_share(self.stream, self.shared.config.streams);
         let mut backoff = BACKOFF.0;
         let mut probation = false;
         while !self.shared.is_over() {

@@ -22,6 +22,9 @@ const CALLERS_PATIENCE: Duration = Duration::from_millis(250);
 /// and a core that goes to sleep meanwhile takes half of that to wake up, most of all a virtual one.
 const CALLERS_SPIN: Duration = Duration::from_micros(150);
 
+/// Bytes from which on the threads of the streams ask for them: beside as many it matters little when they begin.
+const ASKED_BY_STREAMS: u64 = 2 << 20;
+
 /// Locks are taken in this order: a receiver, a sender, then the board. The board's is never held while bytes move.
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -188,10 +191,15 @@ impl Shared {
     }
 
     /// As [`Shared::dispatch`], for a caller who is about to poll: a lone small answer is left to it, which spares the
-    /// caller one of the two threads that would have to wake up.
+    /// caller one of the two threads that would have to wake up. What keeps all streams busy their threads ask for: whoever
+    /// answers on this host starts on the core of the one who asks, and they have cores of their own.
     pub(super) fn dispatch_for_caller(&self) {
-        self.send_all_reads();
-        self.board.lock().leave_to_caller();
+        if self.config.streams == 1 || self.board.lock().waiting_bytes < ASKED_BY_STREAMS {
+            self.send_all_reads();
+            self.board.lock().leave_to_caller();
+        } else {
+            self.board.lock().left_to_caller = None;
+        }
         self.wake_for_work();
     }
 

@@ -206,9 +206,16 @@ impl Board {
         state.has_window(self.limits.window) && !mixes && !(both_wait && prefers_write != write)
     }
 
+    /// Whether the stream has no more reads under way than its share of all that is under way or waiting: the others, which
+    /// may be a moment late, are to have work too.
+    fn is_within_share(&self, stream: usize) -> bool {
+        let under_way: u64 = self.streams.iter().map(StreamState::bytes).sum();
+        self.streams[stream].bytes * self.streams_up() as u64 <= self.waiting_bytes + under_way
+    }
+
     /// Takes reads for one Get.
     pub(super) fn take_reads(&mut self, stream: usize) -> Option<Reads> {
-        if self.reads.is_empty() || !self.may_take(stream, false) {
+        if self.reads.is_empty() || !self.may_take(stream, false) || !self.is_within_share(stream) {
             return None;
         }
         let share = self.waiting_bytes / (2 * self.limits.streams as u64);
@@ -374,5 +381,62 @@ impl Board {
             }
             self.settle(*key);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conn::Connection;
+    use crate::ops::{Destination, Op, ReadOp};
+    use crate::tcp::TcpConfig;
+    use std::os::unix::net::UnixStream;
+    use std::time::Duration;
+
+    const LEN: u64 = 64 << 10;
+
+    /// A board with reads waiting, and as many streams as sockets are up.
+    fn board(reads: u64, streams: usize) -> Board {
+        let mut board = Board::new(TcpConfig { streams, ..TcpConfig::default() }.limits());
+        let later = Deadline::after(Duration::from_secs(60));
+        for token in 0..reads {
+            let (id, destination) = (BlockId::from_bytes([token as u8; 16]), Destination::Allocate);
+            let read = ReadOp { token, id, copy: None, offset: 0, len: Some(LEN), destination };
+            board.submit(Op::Read(read), later, false).unwrap();
+        }
+        for stream in 0..streams {
+            let (socket, _) = UnixStream::pair().unwrap();
+            let connection = Connection::from_socket(socket.into()).unwrap();
+            board.stream_up(stream, Arc::clone(connection.socket()), false);
+        }
+        board
+    }
+
+    /// The thread that woke first would have asked for all of a batch that its window has room for.
+    #[test]
+    fn a_stream_that_asks_first_leaves_the_others_their_share_until_they_are_done() {
+        let mut board = board(32, 2);
+        while board.take_reads(0).is_some() {}
+        let first = board.streams[0].bytes();
+        assert!((16 * LEN..=24 * LEN).contains(&first), "{first} bytes of {}", 32 * LEN);
+        while board.take_reads(1).is_some() {}
+        assert!(board.reads.is_empty(), "the other takes the rest");
+        assert_eq!(board.streams[0].bytes() + board.streams[1].bytes(), 32 * LEN);
+    }
+
+    #[test]
+    fn what_the_others_do_not_take_a_stream_takes_once_it_has_nothing_else() {
+        let mut board = board(32, 4);
+        while board.take_reads(0).is_some() {}
+        assert!(!board.reads.is_empty());
+        // As if answered, all of it.
+        board.streams[0].requests.clear();
+        board.streams[0].bytes = 0;
+        assert!(board.take_reads(0).is_some());
+        board.stream_down(1);
+        board.stream_down(2);
+        board.stream_down(3);
+        while board.take_reads(0).is_some() {}
+        assert!(board.reads.is_empty(), "alone, it has the window to itself");
     }
 }
