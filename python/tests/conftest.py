@@ -1,6 +1,7 @@
 """A catalog and two nodes in this process, and connections to them."""
 
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +9,10 @@ from pathlib import Path
 import pytest
 
 import tidepool
+
+# A shell that runs the tests in the background has them ignore Ctrl-C, and their children would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

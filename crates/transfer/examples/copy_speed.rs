@@ -4,8 +4,9 @@
 //!
 //! Each variant copies a source of 1 GiB to a destination of 1 GiB in calls of 2 MiB (and of smaller sizes where that is
 //! said), all memory touched before. The variants take turns; medians of seven rounds. "hot" variants copy to one small
-//! destination over and over, which shows from which size on it pays to bypass the cache. The last two lines are batches of
-//! 8 MiB that follow each other, and the same after a rest each, in which cores fall asleep.
+//! destination over and over, which shows from which size on it pays to bypass the cache. "writing alone" copies one piece
+//! that stays in the cache to everywhere: no copy can be faster than that. The last two lines are batches of 8 MiB that follow
+//! each other, and the same after a rest each, in which cores fall asleep.
 
 use std::time::{Duration, Instant};
 use tidepool_transfer::copy::{ChecksumsInto, CopyJob, CopyPool, copy, copy_and_checksum, copy_streaming};
@@ -29,6 +30,10 @@ fn main() {
     let alone = CopyPool::new(0);
     let two = CopyPool::new(1);
     let mut variants: Vec<Variant<'_>> = vec![("memcpy 2 MiB".into(), by_call(CALL, memcpy))];
+    for (threads, pool) in [(1, &alone), (2, &two)] {
+        variants
+            .push((format!("writing alone, {threads} threads"), Box::new(move |from, to| write_alone(pool, from, to))));
+    }
     variants.push(("copy 2 MiB".into(), by_call(CALL, plain)));
     variants.push(("copy_and_checksum 2 MiB".into(), by_call(CALL, checksummed)));
     for (threads, pool) in [(1, &alone), (2, &two)] {
@@ -127,6 +132,20 @@ fn checksummed(from: &[u8], to: &mut [u8]) {
     // SAFETY: two slices of one length that cannot overlap and that nobody else uses.
     unsafe { copy_and_checksum(&mut to.cursor(), &mut from.cursor(), from.total(), &block(CALL), 0, sums) };
     std::hint::black_box(sums);
+}
+
+fn write_alone(pool: &CopyPool, from: &[u8], to: &mut [u8]) {
+    const HOT: usize = 128 << 10;
+    let from = Region::of(&from[..HOT]);
+    let job = |to: &mut [u8]| {
+        let (to, from, len) = (Regions::One(Region::of_mut(to)), Regions::One(from), HOT as u64);
+        CopyJob { to, from, len, checksums: None }
+    };
+    for to in to.chunks_mut(32 * CALL) {
+        let mut jobs: Vec<CopyJob<'_>> = to.chunks_exact_mut(HOT).map(job).collect();
+        // SAFETY: slices of two buffers that nobody else uses.
+        unsafe { pool.run(&mut jobs) };
+    }
 }
 
 fn in_batches(pool: &CopyPool, from: &[u8], to: &mut [u8], checksums: bool) {

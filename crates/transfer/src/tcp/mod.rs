@@ -1,9 +1,10 @@
 //! Blocks over TCP: several streams per peer, received straight into their destinations and verified on arrival.
 //!
 //! *Client.* [`TcpTransport`] cuts operations into slices. Many small reads share one Get; a large block is read in slices
-//! over all streams, the first of which names the copy that the others then ask for. Whoever submits sends the requests;
-//! each stream has a thread that receives the answers. A stream has a bounded number of bytes under way; streams take
-//! slices as they get room, so a slow one takes fewer. What a failing stream had under way moves to the others at once
+//! over all streams, the first of which names the copy that the others then ask for. Each stream has a thread, on a share of
+//! the cores, that receives the answers; whoever submits a few reads sends the requests, for many the streams' threads do. A
+//! stream has a bounded number of bytes under way, and of a batch no more than its share; streams take slices as they get
+//! room, so a slow one takes fewer. What a failing stream had under way moves to the others at once
 //! (reads, and writes to a reservation, can be repeated); it reconnects and is trusted with one request at first. When no
 //! stream is left and none can be connected, the peer is given up.
 //!
