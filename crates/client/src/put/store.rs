@@ -1,7 +1,7 @@
 //! Writing blocks to one node: reserve, bytes, seal. A whole batch takes one round trip each for the first and the last.
 //!
-//! A node in this process is asked without a round trip, so a large batch goes there in parts: while copy threads copy one,
-//! the one before it is sealed and room is made for the next.
+//! A node in this process is asked without a round trip, so a large batch goes there in parts: while copy threads copy the
+//! first, room is made for the others, and then each is sealed while the next is copied.
 
 #![expect(unsafe_code, reason = "a device fills reservations")]
 
@@ -34,12 +34,13 @@ const WRITE_BYTES: u64 = 1 << 20;
 /// Bytes and frames that may be on their way before a reply is read: few enough that neither end waits for the other.
 const AHEAD_BYTES: u64 = 256 << 10;
 const AHEAD_FRAMES: usize = 128;
-/// Parts of a batch for a node in this process, and the fewest bytes of one: a part costs some microseconds.
+/// Parts of a batch for a node in this process, and the fewest bytes that are cut: a part costs some microseconds.
 const PARTS: usize = 4;
-const PART_BYTES: u64 = 2 << 20;
+const CUT_BYTES: u64 = 4 << 20;
 
 /// Tries to store `jobs` on a node. Those that it takes have it as a holder afterwards; the others know why not. Unless it
-/// has been found out before, `elsewhere` is while the node makes room, and what is held elsewhere is not written.
+/// has been found out before, `elsewhere` is while the node makes room (before that, where it is in this process), and what is
+/// held elsewhere is not written.
 pub(super) fn on_node(
     core: &Core,
     peer: &Arc<Peer>,
@@ -223,28 +224,21 @@ impl Writer<'_> {
         let is_copied = |job: &&&mut Job<'_>| mapped && job.item.data.on_device().is_none();
         let _awake = self.core.copies().stay_awake(left.iter().filter(is_copied).map(|job| job.len).sum());
         while !left.is_empty() {
-            let (mut parts, mut turned_away) = (self.parts_of(left), Left::default());
-            let mut taken = match parts.pop() {
-                Some(last) => self.reserve(last, mapped, node_wait(self.deadline), elsewhere, &mut turned_away)?,
-                None => Vec::new(),
-            };
-            let (mut written, mut progress) = (Vec::new(), false);
-            while !taken.is_empty() || !parts.is_empty() {
-                progress |= !taken.is_empty();
-                if self.fits_a_fill(&taken, mapped) {
-                    self.fill(taken)?;
-                    break;
-                }
-                let beside = |this: &mut Self| {
-                    this.seal(std::mem::take(&mut written), mapped)?;
-                    // Room is not waited for: what is in the way may be what is being copied.
-                    let next = parts.pop().map(|next| this.reserve(next, mapped, 0, elsewhere, &mut turned_away));
-                    next.unwrap_or_else(|| Ok(Vec::new()))
+            let (rest, mut turned_away) = (self.cut(&mut left), Left::default());
+            let mut head = self.reserve(left, mapped, node_wait(self.deadline), elsewhere, &mut turned_away)?;
+            let mut progress = !head.is_empty();
+            if progress && self.fits_a_fill(&head, mapped) {
+                self.fill(head)?;
+            } else {
+                // More room is not waited for: what is in the way may be what is being copied.
+                let reserve = |this: &mut Self| match rest.is_empty() {
+                    true => Ok(Vec::new()),
+                    false => this.reserve(rest, mapped, 0, elsewhere, &mut turned_away),
                 };
-                let next = self.write(&mut taken, mapped, beside)?;
-                written = std::mem::replace(&mut taken, next);
+                let rest = self.write(&mut head, mapped, reserve)?;
+                progress |= !rest.is_empty();
+                self.write_and_seal(head, rest, mapped)?;
             }
-            self.seal(written, mapped)?;
             for_socket.extend(turned_away.unmapped);
             // A batch may be in its own way: what it has sealed can be evicted from now on.
             left = if progress { turned_away.full } else { Vec::new() };
@@ -252,23 +246,33 @@ impl Writer<'_> {
         Ok(for_socket)
     }
 
-    /// The parts that a batch goes in, the last of them first: as within a part, what is behind in a prefix is sealed, and so
-    /// evicted, before what it needs.
-    fn parts_of<'j, 'a>(&self, mut jobs: Vec<&'j mut Job<'a>>) -> Vec<Vec<&'j mut Job<'a>>> {
+    /// Cuts a batch that goes in parts behind its first one; the rest is given back.
+    fn cut<'j, 'a>(&self, jobs: &mut Vec<&'j mut Job<'a>>) -> Vec<&'j mut Job<'a>> {
         let bytes = jobs.iter().map(|job| job.len).sum::<u64>();
-        // Parts of one that takes much of the node would be in each other's way, and a device has flights of its own.
+        // One that takes much of the node would be in its own way, and a device has flights of its own.
         let has_room = self.memory.is_some_and(|memory| bytes <= memory.mapping.slab_bytes() / 4);
         let on_host = |job: &&mut Job<'_>| job.item.data.on_device().is_none();
-        let is_cut = self.line.is_desk() && has_room && jobs.iter().all(on_host);
-        let parts = if is_cut { PARTS.min((bytes / PART_BYTES) as usize).clamp(1, jobs.len()) } else { 1 };
-        let len = jobs.len().div_ceil(parts);
-        let mut cut = Vec::with_capacity(parts);
-        while jobs.len() > len {
-            let rest = jobs.split_off(len);
-            cut.push(std::mem::replace(&mut jobs, rest));
+        let is_cut = bytes >= CUT_BYTES && self.line.is_desk() && has_room && jobs.iter().all(on_host);
+        if is_cut { jobs.split_off(jobs.len().div_ceil(PARTS)) } else { Vec::new() }
+    }
+
+    /// Writes what is left of a batch whose head is written, and seals all of it. From the last part to the first, as within a
+    /// part: of a prefix, what is behind is to be evicted before what it needs.
+    fn write_and_seal<'j, 'a>(
+        &mut self,
+        mut head: Vec<Taken<'j, 'a>>,
+        mut rest: Vec<Taken<'j, 'a>>,
+        mapped: bool,
+    ) -> Result<(), ConnError> {
+        let len = rest.len().div_ceil(PARTS - 1).max(1);
+        let mut written = Vec::new();
+        while !rest.is_empty() {
+            let mut part = rest.split_off((rest.len() - 1) / len * len);
+            self.write(&mut part, mapped, |this| this.seal(std::mem::take(&mut written), mapped))?;
+            written = part;
         }
-        cut.push(jobs);
-        cut
+        head.append(&mut written);
+        self.seal(head, mapped)
     }
 
     /// Takes space for `jobs`, if need be after waiting for it for some time, and notes what there is none for.

@@ -1,7 +1,8 @@
 //! A client puts blocks to a node of its own process without a socket, and everything else stays as it is.
 
 use crate::cluster::{Cluster, Over};
-use tidepool_client::{PutError, PutItem, PutOptions};
+use std::time::Duration;
+use tidepool_client::{Pin, PutError, PutItem, PutOptions};
 use tidepool_types::ByteSize;
 
 const KEPT: usize = 64 << 10;
@@ -104,7 +105,8 @@ fn a_batch_that_goes_in_parts_is_stored_whole_known_to_all_and_evicted_from_its_
     let moved = stored.iter().filter(|stored| stored.as_ref().is_ok_and(|stored| stored.moved)).count();
     assert_eq!(moved, first.len() - held.len() - 1, "what is held does not move");
     let keys: Vec<&String> = first.iter().map(|(key, _)| key).collect();
-    assert_eq!(other.exists(&keys), Ok(vec![true; keys.len()]), "the catalog knows of all parts");
+    assert_eq!(cluster.metric(0, "tidepool_node_announce_queue"), 0, "the catalog has heard of all parts");
+    assert_eq!(other.exists(&keys), Ok(vec![true; keys.len()]));
     assert!(first.iter().all(|(key, data)| client.get(key).unwrap().as_ref() == Some(data)));
     assert_eq!(cluster.nodes[0].pool().stats().reserved, 0);
 
@@ -116,6 +118,27 @@ fn a_batch_that_goes_in_parts_is_stored_whole_known_to_all_and_evicted_from_its_
     let held = client.exists(&keys).unwrap();
     let kept = held.iter().take_while(|held| **held).count();
     assert!((1..230).contains(&kept) && !held[kept..].contains(&true), "{kept}: {held:?}");
+}
+
+/// Room was made for the last part first: a batch that could not be pinned whole kept its end, of no use without the rest.
+#[test]
+fn of_a_batch_in_parts_that_may_not_be_pinned_whole_the_front_is() {
+    let mut cluster = Cluster::new(0);
+    cluster.add_node("n0", |config| config.capacity = ByteSize(64 << 20));
+    let client = cluster.client(Over::Shm);
+    let options = PutOptions { pin: Pin::Hard, ..PutOptions::default() };
+    let put = |prefix: &str| {
+        let blocks = blocks(prefix, 200);
+        let items: Vec<_> = blocks.iter().map(|(key, data)| PutItem::new(key, data)).collect();
+        client.within(Duration::from_millis(300)).put_batch(&items, &options)
+    };
+    assert!(put("first").iter().chain(&put("second")).all(Result::is_ok));
+    // Half of the node may be pinned.
+    let stored = put("third");
+    let kept = stored.iter().take_while(|stored| stored.is_ok()).count();
+    assert!((50..150).contains(&kept), "{kept}");
+    assert!(stored[kept..].iter().all(|stored| *stored == Err(PutError::NoSpace)), "{stored:?}");
+    assert_eq!(cluster.nodes[0].pool().stats().reserved, 0);
 }
 
 #[test]

@@ -91,6 +91,10 @@ impl Writes {
         };
         // "Held" answers the put: like any answered put it must be known to the catalogs.
         self.is_news |= held.iter().any(Option::is_some);
+        // Within the time that the writer gives for this.
+        if reserve.wait_millis > 0 {
+            self.announce();
+        }
         let (at_once, mut has_space) = (Deadline::after(Duration::ZERO), false);
         let one = |(index, held): (usize, Option<(CopyName, u64)>)| {
             if let Some((copy, _)) = held {

@@ -214,13 +214,14 @@ fn helpers_copy_while_the_caller_does_something_else_and_a_panic_of_his_leaves_n
     let half = source.len() / 2;
     let mut copy = |meanwhile: &mut dyn FnMut(*const u8)| {
         target.fill(0);
-        let end = target[source.len() - 1..].as_ptr();
         let job = |at: usize, target: &mut [u8]| {
             let (to, from) = (Regions::One(Region::of_mut(target)), Regions::One(Region::of(&source[at..][..half])));
             CopyJob { to, from, len: half as u64, checksums: None }
         };
         let (front, back) = target.split_at_mut(half);
         let mut jobs = [job(0, front), job(half, back)];
+        let Regions::One(last) = &jobs[1].to else { unreachable!("it is one") };
+        let end = last.start.wrapping_add(half - 1).cast_const();
         // SAFETY: the buffers are this test's own and apart.
         let answer = unsafe {
             pool.run_beside(&mut jobs, || {

@@ -22,7 +22,7 @@ const CALLERS_PATIENCE: Duration = Duration::from_millis(250);
 /// and a core that goes to sleep meanwhile takes half of that to wake up, most of all a virtual one.
 const CALLERS_SPIN: Duration = Duration::from_micros(150);
 
-/// Bytes from which on the threads of the streams ask for them: beside as many it matters little when they begin.
+/// Bytes from which on the threads of the streams ask for them: beside that many it matters little when they begin.
 const ASKED_BY_STREAMS: u64 = 2 << 20;
 
 /// Locks are taken in this order: a receiver, a sender, then the board. The board's is never held while bytes move.
@@ -194,11 +194,17 @@ impl Shared {
     /// caller one of the two threads that would have to wake up. What keeps all streams busy their threads ask for: whoever
     /// answers on this host starts on the core of the one who asks, and they have cores of their own.
     pub(super) fn dispatch_for_caller(&self) {
-        if self.config.streams == 1 || self.board.lock().waiting_bytes < ASKED_BY_STREAMS {
+        let is_for_all = {
+            let mut board = self.board.lock();
+            let is_for_all = board.waiting_bytes >= ASKED_BY_STREAMS && board.reads.len() >= self.config.streams.max(2);
+            if is_for_all {
+                board.left_to_caller = None;
+            }
+            is_for_all
+        };
+        if !is_for_all {
             self.send_all_reads();
             self.board.lock().leave_to_caller();
-        } else {
-            self.board.lock().left_to_caller = None;
         }
         self.wake_for_work();
     }
