@@ -16,7 +16,7 @@ MODEL = Path(__file__).parents[2] / "python" / "tests" / "vllm" / "model.py"
 #: Of the longest, blocks of a MiB are two flights.
 LENGTHS = [512, 4096, 16_320]
 #: Heads, their width, and tokens of a block: pieces that the kernel copies, and pieces as in the other tables, which
-#: the copy engines do.
+#: the copy engines bring and the kernel takes away.
 SHAPES = [(4, 64, 16), (8, 128, 64)]
 
 

@@ -38,6 +38,8 @@ fn check(output: &Output, page: &Path, why: &str) -> Value {
     found
 }
 
+/// A stop at a moment when no request was under way, as happens among few agents, was told in other words and left
+/// `ended_early` empty.
 #[test]
 fn ctrl_c_leaves_a_partial_report() {
     let dir = memory_dir();

@@ -169,7 +169,8 @@ impl Input {
         self
     }
 
-    fn is_stopped(&self) -> bool {
+    /// Whether somebody wants it to end.
+    pub(super) fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 

@@ -15,7 +15,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use std::error::Error;
 use tidepool_client::{ClientConfig, catalogs::NodeState};
-use tidepool_replay::{InvalidSettings, Progress, Replay, Settings};
+use tidepool_replay::{InvalidSettings, Partial, Progress, Replay, Settings};
 use tidepool_types::ByteSize;
 
 /// What to play, and on what.
@@ -55,7 +55,11 @@ pub(super) fn run(args: &ReplayArgs) -> Outcome {
     let progress = Progress::until(stop);
     let source = input.source(&args.of_engines);
     let played = progress::waiting("replaying", || tidepool_replay::run(&settings, source, &progress));
-    let played = played.map_err(blame)?;
+    let mut played = played.map_err(blame)?;
+    // A stop between two requests ends what they come from, and the run has nothing left to do.
+    if input.is_stopped() {
+        played.partial.get_or_insert(Partial::Stopped);
+    }
     let read = match played.partial {
         Some(_) => input.cut_at(played.report.tally.requests),
         None => input.finish()?,
