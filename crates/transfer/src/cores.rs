@@ -24,15 +24,17 @@ fn share_of(cores: &CpuSet, part: usize, parts: usize) -> CpuSet {
     share
 }
 
+/// A set of cores, for tests.
+#[cfg(test)]
+pub(crate) fn cores(which: &[usize]) -> CpuSet {
+    let mut set = CpuSet::new();
+    which.iter().for_each(|core| set.set(*core));
+    set
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn cores(which: &[usize]) -> CpuSet {
-        let mut set = CpuSet::new();
-        which.iter().for_each(|core| set.set(*core));
-        set
-    }
 
     #[test]
     fn shares_are_apart_and_together_all_cores_and_nobody_is_left_without() {

@@ -229,7 +229,7 @@ impl Writer<'_> {
             let mut progress = !head.is_empty();
             if progress && self.fits_a_fill(&head, mapped) {
                 self.fill(head)?;
-            } else {
+            } else if progress || !rest.is_empty() {
                 // More room is not waited for: what is in the way may be what is being copied.
                 let reserve = |this: &mut Self| match rest.is_empty() {
                     true => Ok(Vec::new()),

@@ -77,13 +77,8 @@ fn without(mut cores: CpuSet, core: usize) -> Option<CpuSet> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cores::cores;
     use std::sync::mpsc::sync_channel;
-
-    fn cores(which: &[usize]) -> CpuSet {
-        let mut set = CpuSet::new();
-        which.iter().for_each(|core| set.set(*core));
-        set
-    }
 
     #[test]
     fn the_only_core_is_not_avoided() {
