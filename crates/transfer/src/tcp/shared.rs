@@ -196,7 +196,8 @@ impl Shared {
     pub(super) fn dispatch_for_caller(&self) {
         let is_for_all = {
             let mut board = self.board.lock();
-            let is_for_all = board.waiting_bytes >= ASKED_BY_STREAMS && board.reads.len() >= self.config.streams.max(2);
+            let is_much = board.waiting_bytes >= ASKED_BY_STREAMS && board.reads.len() >= self.config.streams;
+            let is_for_all = self.config.streams > 1 && is_much;
             if is_for_all {
                 board.left_to_caller = None;
             }
