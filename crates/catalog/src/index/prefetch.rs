@@ -3,12 +3,18 @@
 /// Starts to fetch the cache line of `place` and the one after it, without waiting. Look-ups in a table that is larger than
 /// the caches spend nearly all their time waiting for memory; asking for many places at once hides most of it.
 #[inline]
-#[expect(unsafe_code, reason = "prefetching takes a raw pointer")]
 pub(super) fn prefetch<T>(place: &T) {
+    prefetch_at(place);
+}
+
+/// The same of a place that may not be looked at yet.
+#[inline]
+#[expect(unsafe_code, reason = "prefetching takes a raw pointer")]
+pub(super) fn prefetch_at<T>(place: *const T) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        let line = std::ptr::from_ref(place).cast::<i8>();
+        let line = place.cast::<i8>();
         // SAFETY: a prefetch is a hint: it reads nothing the program can see and ignores addresses that are not mapped, so
         // any pointer will do; `wrapping_add` makes one past `place` without claiming that it lies in the same object.
         unsafe {

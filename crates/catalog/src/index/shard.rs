@@ -7,6 +7,7 @@ use super::holder::{Holder, Packed, StreamSlot};
 use super::segment::{Entry, INLINE, Mixed, Segment};
 use super::slots::SlotSet;
 use std::collections::HashMap;
+use std::mem::offset_of;
 use std::sync::Arc;
 
 /// Invariant: an id is in `overflow` if and only if its entry carries [`Packed::OVERFLOW`].
@@ -23,8 +24,9 @@ impl Shard {
         Self { segments: std::array::from_fn(|_| Segment::new(arena.clone())), overflow: Overflow::new() }
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.segments.iter().map(Segment::len).sum()
+    /// Where a segment of a shard is, which takes no look at the shard.
+    pub(super) fn segment_at(shard: *const Self, segment: usize) -> *const Segment {
+        shard.wrapping_byte_add(offset_of!(Self, segments)).cast::<Segment>().wrapping_add(segment)
     }
 
     #[inline]
