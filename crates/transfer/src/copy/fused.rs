@@ -5,7 +5,7 @@
 //! remainder: four registers hold such bytes, and each step moves them on by 256 bytes (a multiplication by
 //! x^2048 modulo the polynomial, done in two halves) and adds the next 256. At the end they are summed like any bytes.
 //!
-//! Four stretches that follow each other are copied side by side, which keeps more of the memory busy. Each has its own
+//! Four stretches that follow each other are copied side by side, where that is faster ([`stream`]). Each has its own
 //! registers; those of the first, moved on by the length of the second, are added to those of the second, and so on.
 
 #[cfg(target_arch = "x86_64")]
@@ -30,20 +30,35 @@ const STRETCHES: [usize; 2] = [32 << 10, 16 << 10];
 pub(super) unsafe fn copy(to: *mut u8, from: *const u8, len: usize, running: &mut Running) -> usize {
     #[cfg(target_arch = "x86_64")]
     if len >= SHORT && to.cast::<[u8; 64]>().addr().is_multiple_of(64) && x86::is_there() {
-        let whole = len / STEP * STEP;
-        let mut done = 0;
-        while done < whole {
-            let left = whole - done;
-            // SAFETY: the instructions are there, the destination is aligned, since all before has whole steps, and so has
-            // what is left; the rest is the caller's promise.
-            let (copied, folded) = unsafe { x86::copy(to.add(done), from.add(done), left, running.register()) };
-            running.restart_from(&folded);
-            done += copied;
-        }
-        return whole;
+        // SAFETY: the instructions are there and the destination is aligned; the rest is the caller's promise.
+        return unsafe { copy_in(stream::is_in_quarters(), to, from, len, running) };
     }
     let _ = (to, from, len, running);
     0
+}
+
+/// [`copy`], with stretches side by side or not.
+///
+/// # Safety
+/// AVX-512F and VPCLMULQDQ exist, and `to` is aligned to 64 bytes; otherwise as for [`copy`].
+#[cfg(target_arch = "x86_64")]
+pub(super) unsafe fn copy_in(
+    stretches: bool,
+    to: *mut u8,
+    from: *const u8,
+    len: usize,
+    running: &mut Running,
+) -> usize {
+    let (whole, mut done) = (len / STEP * STEP, 0);
+    while done < whole {
+        let left = whole - done;
+        // SAFETY: the destination is still aligned, since all before has whole steps, and so has what is left; the rest is
+        // the caller's promise.
+        let (copied, folded) = unsafe { x86::copy(stretches, to.add(done), from.add(done), left, running.register()) };
+        running.restart_from(&folded);
+        done += copied;
+    }
+    whole
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -103,14 +118,20 @@ mod x86 {
     /// AVX-512F and VPCLMULQDQ exist, `to` is aligned to 64 bytes, `len` is a multiple of [`STEP`] and not zero; otherwise
     /// as for [`super::copy`].
     #[target_feature(enable = "avx512f,vpclmulqdq")]
-    pub(super) unsafe fn copy(to: *mut u8, from: *const u8, len: usize, register: u32) -> (usize, [u8; STEP]) {
+    pub(super) unsafe fn copy(
+        stretches: bool,
+        to: *mut u8,
+        from: *const u8,
+        len: usize,
+        register: u32,
+    ) -> (usize, [u8; STEP]) {
         let register = _mm512_zextsi128_si512(_mm_cvtsi32_si128(register as i32));
         const { assert!(STRETCHES[0].is_multiple_of(STEP) && STRETCHES[1].is_multiple_of(STEP)) };
         // SAFETY: as many bytes as are copied lie in both regions, in whole steps.
         let (copied, folded) = unsafe {
-            if len >= STREAMS * STRETCHES[0] {
+            if stretches && len >= STREAMS * STRETCHES[0] {
                 (STREAMS * STRETCHES[0], side_by_side::<{ STRETCHES[0] }>(to, from, register))
-            } else if len >= STREAMS * STRETCHES[1] {
+            } else if stretches && len >= STREAMS * STRETCHES[1] {
                 (STREAMS * STRETCHES[1], side_by_side::<{ STRETCHES[1] }>(to, from, register))
             } else {
                 (len, alone(to, from, len, register))

@@ -3,7 +3,7 @@
 #[cfg(all(test, target_arch = "x86_64"))]
 pub(super) use x86::{avx2, avx512};
 #[cfg(target_arch = "x86_64")]
-pub(super) use x86::{copy, fence, prefetch, step};
+pub(super) use x86::{copy, fence, is_in_quarters, prefetch, step};
 
 #[cfg(not(target_arch = "x86_64"))]
 pub(super) use plain::{copy, fence};
@@ -11,9 +11,10 @@ pub(super) use plain::{copy, fence};
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use std::arch::x86_64::{
-        __m256i, __m512i, _MM_HINT_T0, _mm_prefetch, _mm_sfence, _mm256_loadu_si256, _mm256_stream_si256,
+        __cpuid, __m256i, __m512i, _MM_HINT_T0, _mm_prefetch, _mm_sfence, _mm256_loadu_si256, _mm256_stream_si256,
         _mm512_loadu_si512, _mm512_stream_si512,
     };
+    use std::sync::LazyLock;
 
     /// How far ahead of the loads the source is prefetched. It reaches into the next page, which the hardware's own
     /// prefetcher does not.
@@ -22,9 +23,18 @@ mod x86 {
     /// Below this many bytes there are too few whole lines to gain anything.
     const SHORT: usize = 512;
 
-    /// From this many bytes on the quarters are copied side by side: several streams, in pages far from each other, keep more
-    /// of the memory busy than one.
+    /// From this many bytes on the quarters are copied side by side, where that is faster.
     const SIDE_BY_SIDE: usize = 64 << 10;
+
+    /// Whether it is: on Intel's processors several streams, in pages far from each other, keep more of the memory busy than
+    /// one; on AMD's they take a tenth to a third longer (docs/performance.md).
+    pub(in super::super) fn is_in_quarters() -> bool {
+        static IS: LazyLock<bool> = LazyLock::new(|| {
+            let maker = __cpuid(0);
+            [maker.ebx, maker.edx, maker.ecx].map(u32::to_le_bytes).as_flattened() != b"AuthenticAMD"
+        });
+        *IS
+    }
 
     /// Copies `len` bytes with non-temporal stores. Not ordered before later stores until [`fence`].
     ///
@@ -37,9 +47,9 @@ mod x86 {
             if len < SHORT {
                 std::ptr::copy_nonoverlapping(src, dst, len);
             } else if is_x86_feature_detected!("avx512f") {
-                by_lines(dst, src, len, |dst, src, len| avx512(dst, src, len));
+                by_lines(dst, src, len, |dst, src, len| avx512(dst, src, len, is_in_quarters()));
             } else if is_x86_feature_detected!("avx2") {
-                by_lines(dst, src, len, |dst, src, len| avx2(dst, src, len));
+                by_lines(dst, src, len, |dst, src, len| avx2(dst, src, len, is_in_quarters()));
             } else {
                 std::ptr::copy_nonoverlapping(src, dst, len);
             }
@@ -76,8 +86,8 @@ mod x86 {
             /// # Safety
             /// The feature exists; `dst` is aligned to 64 bytes and `len` is a multiple of 256; otherwise as for [`copy`].
             #[target_feature(enable = $feature)]
-            pub(in super::super) unsafe fn $name(dst: *mut u8, src: *const u8, len: usize) {
-                let quarter = if len < SIDE_BY_SIDE { 0 } else { (len / 4) & !255 };
+            pub(in super::super) unsafe fn $name(dst: *mut u8, src: *const u8, len: usize, in_quarters: bool) {
+                let quarter = if in_quarters && len >= SIDE_BY_SIDE { (len / 4) & !255 } else { 0 };
                 // SAFETY: every offset is at least 256 bytes before the end of both regions.
                 unsafe {
                     for at in (0..quarter).step_by(256) {

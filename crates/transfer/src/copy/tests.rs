@@ -52,16 +52,17 @@ fn copies_equal_memcpy_for_large_sizes() {
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn copies_by_every_kind_of_register_equal_memcpy() {
-    type Kernel = unsafe fn(*mut u8, *const u8, usize);
+    type Kernel = unsafe fn(*mut u8, *const u8, usize, bool);
     let kernels: [(bool, Kernel); 2] =
         [(is_x86_feature_detected!("avx512f"), stream::avx512), (is_x86_feature_detected!("avx2"), stream::avx2)];
     let source = pattern((1 << 20) + 64);
     for (_, kernel) in kernels.into_iter().filter(|(is_there, _)| *is_there) {
-        for len in [0, 256, 4096, (64 << 10) - 256, 64 << 10, (64 << 10) + 256, (1 << 20) - 256, 1 << 20] {
+        let lens = [0, 256, 4096, (64 << 10) - 256, 64 << 10, (64 << 10) + 256, (1 << 20) - 256, 1 << 20];
+        for (len, in_quarters) in lens.into_iter().flat_map(|len| [(len, false), (len, true)]) {
             let mut target = vec![0xee; len + 128];
             let start = target.as_ptr().align_offset(64);
             // SAFETY: the registers are there, both buffers have room, the target is aligned, and the length is of whole steps.
-            unsafe { kernel(target.as_mut_ptr().add(start), source.as_ptr().add(3), len) };
+            unsafe { kernel(target.as_mut_ptr().add(start), source.as_ptr().add(3), len, in_quarters) };
             fence();
             assert_eq!(target[start..start + len], source[3..3 + len], "{len} bytes");
             assert!(target[..start].iter().chain(&target[start + len..]).all(|byte| *byte == 0xee), "{len} bytes");
@@ -201,6 +202,32 @@ fn a_copy_that_sums_in_one_loop_makes_the_checksum_of_its_bytes() {
             unsafe { copy_and_checksum(&mut to, &mut from, len as u64, &checksum, 0, &mut sums) };
             assert_eq!(sums, checksum.range(0, bytes).to_vec(), "{len} bytes, {skew} past a line");
             assert_eq!(target[line + skew..][..len], *bytes, "{len} bytes, {skew} past a line");
+        }
+    }
+}
+
+/// Which way is faster depends on the processor; what comes of it must not.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn copies_that_sum_in_stretches_or_in_one_are_the_same() {
+    if !is_x86_feature_detected!("avx512f") || !is_x86_feature_detected!("vpclmulqdq") {
+        return eprintln!("skipped: this processor has no AVX-512 with VPCLMULQDQ");
+    }
+    let source = pattern(CHUNK_LEN as usize);
+    let mut target = vec![0u8; source.len() + 64];
+    let line = target.as_ptr().align_offset(64);
+    for len in [1024, 4096, 65_535, 65_536, 65_792, 98_305, CHUNK_LEN as usize] {
+        for stretches in [false, true] {
+            target.fill(0);
+            let mut running = block(len as u64).start_chunk(0);
+            let to = target[line..].as_mut_ptr();
+            // SAFETY: the instructions are there, the target is aligned, and both have `len` bytes of this test's own.
+            let done = unsafe { fused::copy_in(stretches, to, source.as_ptr(), len, &mut running) };
+            fence();
+            assert_eq!(target[line..][..done], source[..done], "{len} bytes, {stretches}");
+            running.update(&source[done..len]);
+            let sum = block(len as u64).range(0, &source[..len]).to_vec();
+            assert_eq!(vec![running.finish()], sum, "{len} bytes, {stretches}");
         }
     }
 }
