@@ -35,7 +35,7 @@ const SEGMENTS_PER_SHARD: usize = SEGMENTS / SHARDS;
 /// Chunks kept in stock for growing segments.
 const STOCK: usize = 512;
 
-/// How many searches ahead of the current one memory is asked for.
+/// How many searches, or groups of them, ahead of the current one memory is asked for.
 const AHEAD: usize = 16;
 
 /// What the table remembers about one id: a copy of its entry's holders.
@@ -146,6 +146,7 @@ impl Index {
         // Segments rarely grow by more than this at once; if they do, they wait for memory under their lock.
         self.arena.stock_up(STOCK);
         let batch = Batch::new(ids, self.hasher);
+        // Where a search begins is only known from memory that is itself far away: first that is asked for, then this.
         let (mut far, mut near) = (batch.groups(), batch.groups());
         far.by_ref().take(2 * AHEAD).for_each(|group| self.approach(group));
         near.by_ref().take(AHEAD).for_each(|group| self.peek(group));

@@ -161,3 +161,32 @@ fn look_ups_go_on_while_a_sweep_and_a_load_run() {
     });
     check(&index);
 }
+
+/// Groups that are looked at ahead may be somebody else's at that moment.
+#[test]
+fn streams_that_change_the_same_blocks_at_once_leave_what_each_said_last() {
+    const STREAMS: usize = 4;
+    let index = index_with_live(0..STREAMS);
+    let ids: Vec<Raw> = (0..2000).map(raw).collect();
+    std::thread::scope(|scope| {
+        for slot in 0..STREAMS {
+            let (index, ids) = (&index, &ids);
+            scope.spawn(move || {
+                let slot = StreamSlot::new(slot);
+                for round in 0..40 {
+                    for some in ids.chunks(128) {
+                        index.apply(slot, some, |_| (round % 2 == 0).then_some(Tier::Dram));
+                    }
+                }
+                // Each holds its own part in the end.
+                index.apply(slot, &ids[slot.index() * 500..][..500], |_| Some(Tier::Disk));
+            });
+        }
+    });
+    check(&index);
+    assert_eq!(index.blocks(), 2000);
+    for (n, found) in index.fetch(&ids).iter().enumerate() {
+        let expected = Holder { slot: StreamSlot::new(n / 500), tier: Tier::Disk };
+        assert_eq!(found.inline().collect::<Vec<_>>(), [expected], "block {n}");
+    }
+}

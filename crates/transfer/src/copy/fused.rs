@@ -37,7 +37,7 @@ pub(super) unsafe fn copy(to: *mut u8, from: *const u8, len: usize, running: &mu
     0
 }
 
-/// [`copy`], with stretches side by side or not.
+/// [`copy`], with four `stretches` side by side or in one.
 ///
 /// # Safety
 /// AVX-512F and VPCLMULQDQ exist, and `to` is aligned to 64 bytes; otherwise as for [`copy`].

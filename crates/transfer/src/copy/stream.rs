@@ -26,8 +26,8 @@ mod x86 {
     /// From this many bytes on the quarters are copied side by side, where that is faster.
     const SIDE_BY_SIDE: usize = 64 << 10;
 
-    /// Whether it is: on Intel's processors several streams, in pages far from each other, keep more of the memory busy than
-    /// one; on AMD's they take a tenth to a third longer (docs/performance.md).
+    /// Whether copying quarters side by side is faster: several streams, in pages far from each other, keep more of the memory
+    /// busy than one. On AMD's processors (measured on an EPYC 9004) they are slower instead (docs/performance.md).
     pub(in super::super) fn is_in_quarters() -> bool {
         static IS: LazyLock<bool> = LazyLock::new(|| {
             let maker = __cpuid(0);

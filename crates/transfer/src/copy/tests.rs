@@ -64,8 +64,9 @@ fn copies_by_every_kind_of_register_equal_memcpy() {
             // SAFETY: the registers are there, both buffers have room, the target is aligned, and the length is of whole steps.
             unsafe { kernel(target.as_mut_ptr().add(start), source.as_ptr().add(3), len, in_quarters) };
             fence();
-            assert_eq!(target[start..start + len], source[3..3 + len], "{len} bytes");
-            assert!(target[..start].iter().chain(&target[start + len..]).all(|byte| *byte == 0xee), "{len} bytes");
+            let what = format!("{len} bytes, in quarters: {in_quarters}");
+            assert_eq!(target[start..start + len], source[3..3 + len], "{what}");
+            assert!(target[..start].iter().chain(&target[start + len..]).all(|byte| *byte == 0xee), "{what}");
         }
     }
 }
@@ -224,7 +225,9 @@ fn copies_that_sum_in_stretches_or_in_one_are_the_same() {
             // SAFETY: the instructions are there, the target is aligned, and both have `len` bytes of this test's own.
             let done = unsafe { fused::copy_in(stretches, to, source.as_ptr(), len, &mut running) };
             fence();
+            assert_eq!(done, len / 256 * 256, "whole steps are copied");
             assert_eq!(target[line..][..done], source[..done], "{len} bytes, {stretches}");
+            assert!(target[line + done..].iter().all(|byte| *byte == 0), "{len} bytes, {stretches}");
             running.update(&source[done..len]);
             let sum = block(len as u64).range(0, &source[..len]).to_vec();
             assert_eq!(vec![running.finish()], sum, "{len} bytes, {stretches}");
