@@ -20,7 +20,7 @@ use arena::Arena;
 use batch::{Batch, Item, Raw, segment_of};
 use holder::Packed;
 use parking_lot::RwLock;
-use prefetch::{prefetch, prefetch_at};
+use prefetch::prefetch;
 use segment::{Hasher, INLINE, SEGMENT_BITS};
 use shard::Shard;
 use std::hash::{BuildHasher, RandomState};
@@ -146,60 +146,58 @@ impl Index {
         // Segments rarely grow by more than this at once; if they do, they wait for memory under their lock.
         self.arena.stock_up(STOCK);
         let batch = Batch::new(ids, self.hasher);
-        // Where a search begins is only known from memory that is itself far away: first that is asked for, then this.
+        // Of a short group every search waits for memory, unless that is asked for before the group's turn. Where a search
+        // begins is only known from memory that is itself far away: first that is asked for, then this.
+        let is_short = |(_, group): &(usize, &[Item])| group.len() < AHEAD;
         let (mut far, mut near) = (batch.groups(), batch.groups());
-        far.by_ref().take(2 * AHEAD).for_each(|group| self.approach(group));
-        near.by_ref().take(AHEAD).for_each(|group| self.peek(group));
+        far.by_ref().take(2 * AHEAD).filter(is_short).for_each(|group| self.approach(group));
+        near.by_ref().take(AHEAD).filter(is_short).for_each(|group| self.peek(group));
         for (shard, group) in batch.groups() {
-            far.next().into_iter().for_each(|later| self.approach(later));
-            near.next().into_iter().for_each(|later| self.peek(later));
+            far.next().filter(is_short).into_iter().for_each(|later| self.approach(later));
+            near.next().filter(is_short).into_iter().for_each(|later| self.peek(later));
             let mut shard = self.shards[shard].write();
+            let before = shard.len();
             group.iter().take(AHEAD).for_each(|item| shard.prefetch(*item));
-            let mut grown = 0;
             for (n, item) in group.iter().enumerate() {
                 if let Some(later) = group.get(n + AHEAD) {
                     shard.prefetch(*later);
                 }
-                let before = shard.segments[item.segment()].len();
                 match tiers(item.index as usize) {
                     Some(tier) => shard.add(*item, Holder { slot, tier }, &self.live),
                     None => shard.remove(*item, slot),
                 }
-                grown += shard.segments[item.segment()].len() as i64 - before as i64;
             }
-            self.count(grown);
+            self.count(before, shard.len());
         }
     }
 
     /// Takes every entry of `gone` out of one step's part of the table; there are [`Index::SWEEP_STEPS`] steps.
     pub fn sweep(&self, step: usize, gone: impl Fn(StreamSlot) -> bool) {
         let mut shard = self.shards[step / SEGMENTS_PER_SHARD].write();
-        let segment = step % SEGMENTS_PER_SHARD;
-        let before = shard.segments[segment].len();
-        shard.sweep(segment, gone);
-        self.count(shard.segments[segment].len() as i64 - before as i64);
+        let before = shard.len();
+        shard.sweep(step % SEGMENTS_PER_SHARD, gone);
+        self.count(before, shard.len());
     }
 
     /// Steps of a whole sweep; each holds one lock for a few microseconds.
     pub const SWEEP_STEPS: usize = SEGMENTS;
 
-    fn count(&self, grown: i64) {
-        // Two's complement: adding a negative number's bits subtracts.
-        self.blocks.fetch_add(grown as u64, Ordering::Relaxed);
+    fn count(&self, before: usize, after: usize) {
+        // Two's complement: adding the wrapped difference subtracts when there are fewer.
+        self.blocks.fetch_add((after as u64).wrapping_sub(before as u64), Ordering::Relaxed);
     }
 
-    /// Asks for the places at which a search for the first ids of a group begins, if nobody is changing them.
+    /// Asks for the places at which searches for the ids of a group begin, if nobody is changing them.
     fn peek(&self, (shard, group): (usize, &[Item])) {
         if let Some(shard) = self.shards[shard].try_read() {
-            group.iter().take(AHEAD).for_each(|item| shard.prefetch(*item));
+            group.iter().for_each(|item| shard.prefetch(*item));
         }
     }
 
-    /// Asks for the memory with which a search for the first ids of a group begins: a batch of few ids has hardly two under
-    /// one lock.
+    /// Asks for the memory that tells where those places are.
     fn approach(&self, (shard, group): (usize, &[Item])) {
         let shard = &self.shards[shard];
         prefetch(shard);
-        group.iter().take(AHEAD).for_each(|item| prefetch_at(Shard::segment_at(shard.data_ptr(), item.segment())));
+        group.iter().for_each(|item| prefetch(Shard::segment_at(shard.data_ptr(), item.segment())));
     }
 }

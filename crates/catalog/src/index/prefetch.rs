@@ -2,15 +2,10 @@
 
 /// Starts to fetch the cache line of `place` and the one after it, without waiting. Look-ups in a table that is larger than
 /// the caches spend nearly all their time waiting for memory; asking for many places at once hides most of it.
+/// The place may be one that must not be looked at yet.
 #[inline]
-pub(super) fn prefetch<T>(place: &T) {
-    prefetch_at(place);
-}
-
-/// The same of a place that may not be looked at yet.
-#[inline]
-#[expect(unsafe_code, reason = "prefetching takes a raw pointer")]
-pub(super) fn prefetch_at<T>(place: *const T) {
+#[expect(unsafe_code, reason = "the instruction is not a safe function")]
+pub(super) fn prefetch<T>(place: *const T) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};

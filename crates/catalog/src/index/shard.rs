@@ -14,6 +14,8 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(super) struct Shard {
     pub(super) segments: [Segment; SEGMENTS_PER_SHARD],
+    /// Ids in all segments, which lie too far apart to be asked for every small batch.
+    len: usize,
     overflow: Overflow,
 }
 
@@ -21,7 +23,12 @@ type Overflow = HashMap<Mixed, Vec<Packed>>;
 
 impl Shard {
     pub(super) fn new(arena: &Arc<Arena>) -> Self {
-        Self { segments: std::array::from_fn(|_| Segment::new(arena.clone())), overflow: Overflow::new() }
+        let segments = std::array::from_fn(|_| Segment::new(arena.clone()));
+        Self { segments, len: 0, overflow: Overflow::new() }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
     }
 
     /// Where a segment of a shard is, which takes no look at the shard.
@@ -54,23 +61,29 @@ impl Shard {
             let mut entry = Entry { id: item.id, ..Entry::EMPTY };
             entry.holders[0] = Packed::new(holder);
             segment.insert(entry);
+            self.len += 1;
         }
     }
 
     pub(super) fn remove(&mut self, item: Item, slot: StreamSlot) {
-        let overflow = &mut self.overflow;
-        self.segments[item.segment()].change(item.id, |entry| strip(entry, overflow, |holder| holder == slot));
+        let (segment, overflow) = (&mut self.segments[item.segment()], &mut self.overflow);
+        let before = segment.len();
+        segment.change(item.id, |entry| strip(entry, overflow, |holder| holder == slot));
+        self.len -= before - segment.len();
     }
 
     pub(super) fn sweep(&mut self, segment: usize, gone: impl Fn(StreamSlot) -> bool) {
-        let overflow = &mut self.overflow;
-        self.segments[segment].sweep(|entry| strip(entry, overflow, &gone));
+        let (segment, overflow) = (&mut self.segments[segment], &mut self.overflow);
+        let before = segment.len();
+        segment.sweep(|entry| strip(entry, overflow, &gone));
+        self.len -= before - segment.len();
         overflow.shrink_to(overflow.len() * 2);
     }
 
     #[cfg(test)]
     pub(super) fn check(&self) {
         self.segments.iter().for_each(Segment::check);
+        assert_eq!(self.len, self.segments.iter().map(Segment::len).sum());
     }
 }
 
