@@ -13,7 +13,7 @@ use tidepool_transfer::copy::{self, ChecksumsInto, CopyJob, CopyPool};
 use tidepool_transfer::ops::{Completion, Destination, Done, Failure, Op, ReadOp, Refused, Region, Regions, WriteOp};
 use tidepool_transfer::transport::{Health, Transport};
 use tidepool_types::{CHUNK_LEN, Deadline, chunk_count};
-use tidepool_wire::checksum::{BlockChecksum, Sums};
+use tidepool_wire::checksum::BlockChecksum;
 
 /// A batch of this many bytes may still be in the second-level cache from the last time.
 const WARM_BYTES: u64 = 512 << 10;
@@ -197,7 +197,7 @@ impl ShmTransport {
     fn read_large(&mut self, mut large: Vec<Ready>, deadline: Deadline) {
         let mut jobs: Vec<CopyJob<'_>> = large.iter_mut().filter_map(|ready| self.job(ready)).collect();
         // SAFETY: as in `read_small`, for each job.
-        let in_time = unsafe { copy_jobs(&self.copies, &mut jobs, deadline, || ()) };
+        let in_time = unsafe { copy_jobs(&self.copies, &mut jobs, deadline, |_| ()) };
         drop(jobs);
         for ready in large {
             match in_time {
@@ -257,58 +257,57 @@ impl ShmTransport {
         BlockChecksum::new(ready.found.id(), block_len).verify(start, bytes, &sums).is_ok()
     }
 
-    /// Writes, as `submit` does, for a caller who has something else to do: copy threads begin meanwhile.
-    pub fn write_beside<T>(&mut self, writes: Vec<WriteOp>, deadline: Deadline, meanwhile: impl FnOnce() -> T) -> T {
-        let (mut to_do, mut done) = (Some(meanwhile), None);
-        let mut once = || {
-            if let Some(meanwhile) = to_do.take() {
-                done = Some(meanwhile());
-            }
-        };
-        self.in_runs(writes, deadline, |this, run| this.write_all(run, deadline, &mut once));
-        // There may have been nothing to write.
-        once();
-        done.expect("it is done by now")
+    /// Writes, as `submit` does, for a caller who has something else to do: `tell` has what is done by then, as it is done,
+    /// and is called at least once, while copy threads go on.
+    pub fn write_in_turn(
+        &mut self,
+        writes: Vec<WriteOp>,
+        deadline: Deadline,
+        mut tell: impl FnMut(&mut VecDeque<Completion>),
+    ) {
+        self.in_runs(writes, deadline, |this, run| this.write_all(run, deadline, &mut tell));
+        tell(&mut self.done);
     }
 
-    fn write_all(&mut self, writes: Vec<WriteOp>, deadline: Deadline, meanwhile: impl FnMut()) {
-        let zeros = |write: &WriteOp| Sums::from_elem(0, chunk_count(write.source.total()) as usize);
-        let mut sums: Vec<Sums> = writes.iter().map(zeros).collect();
-        let mut jobs = Vec::with_capacity(writes.len());
-        let mut refused = vec![false; writes.len()];
-        for ((write, sums), refused) in writes.iter().zip(&mut sums).zip(&mut refused) {
+    fn write_all(&mut self, writes: Vec<WriteOp>, deadline: Deadline, mut tell: impl FnMut(&mut VecDeque<Completion>)) {
+        let chunks = |write: &WriteOp| chunk_count(write.source.total()) as usize;
+        let mut sums = vec![0; writes.iter().map(chunks).sum()];
+        let (mut left, mut jobs, mut tokens) =
+            (&mut *sums, Vec::with_capacity(writes.len()), Vec::with_capacity(writes.len()));
+        for write in writes {
             let len = write.source.total();
-            match self.mapping.writable_at(write.slab_offset, len) {
-                Some(start) => jobs.push(CopyJob {
-                    to: Regions::One(Region { start, len: len as usize }),
-                    from: write.source.clone(),
-                    len,
-                    checksums: Some(ChecksumsInto {
-                        checksum: BlockChecksum::new(write.id, len),
-                        first_chunk: 0,
-                        out: sums,
-                    }),
-                }),
-                None => *refused = true,
-            }
+            let Some(start) = self.mapping.writable_at(write.slab_offset, len) else {
+                self.finish(write.token, Err(Failure::Unavailable));
+                continue;
+            };
+            let out = left.split_off_mut(..chunks(&write)).expect("there is room for all");
+            tokens.push(write.token);
+            jobs.push(CopyJob {
+                to: Regions::One(Region { start, len: len as usize }),
+                from: write.source,
+                len,
+                checksums: Some(ChecksumsInto { checksum: BlockChecksum::new(write.id, len), first_chunk: 0, out }),
+            });
         }
+        let mut told = 0;
+        let done = &mut self.done;
+        let written = |in_place: &[CopyJob<'_>]| {
+            for (job, token) in in_place.iter().zip(&tokens).skip(told) {
+                let checksums = job.checksums.iter().flat_map(|into| into.out.iter().copied()).collect();
+                done.push_back(Completion { token: *token, outcome: Ok(Done::Written { checksums }) });
+            }
+            told = told.max(in_place.len());
+            tell(done);
+        };
         // SAFETY: each destination lies inside the writable mapping and is this writer's reservation, which the node gives
         // to nobody else while this process lives; the sources are the caller's promise.
-        let in_time = unsafe { copy_jobs(&self.copies, &mut jobs, deadline, meanwhile) };
-        drop(jobs);
-        for ((write, checksums), refused) in writes.into_iter().zip(sums).zip(refused) {
-            let outcome = match (refused, in_time) {
-                (true, _) => Err(Failure::Unavailable),
-                (false, false) => Err(Failure::TimedOut),
-                (false, true) => Ok(Done::Written { checksums }),
-            };
-            self.finish(write.token, outcome);
-        }
+        unsafe { copy_jobs(&self.copies, &mut jobs, deadline, written) };
+        tokens[told..].iter().for_each(|token| self.finish(*token, Err(Failure::TimedOut)));
     }
 }
 
 /// Copies the jobs of one run; a block that is longer than a run in parts, with a look at the clock between them. False when
-/// the deadline passed first. `meanwhile` is called with each part.
+/// the deadline passed first. `tell` has those of the first that are in place, as in [`CopyPool::run_in_turn`].
 ///
 /// # Safety
 /// As for [`CopyPool::run`].
@@ -316,13 +315,13 @@ unsafe fn copy_jobs(
     copies: &CopyPool,
     jobs: &mut [CopyJob<'_>],
     deadline: Deadline,
-    mut meanwhile: impl FnMut(),
+    mut tell: impl FnMut(&[CopyJob<'_>]),
 ) -> bool {
     let job = match jobs {
         [job] if job.len > RUN_BYTES => job,
         jobs => {
             // SAFETY: passed on from the caller.
-            unsafe { copies.run_beside(jobs, meanwhile) };
+            unsafe { copies.run_in_turn(jobs, tell) };
             return true;
         }
     };
@@ -333,9 +332,10 @@ unsafe fn copy_jobs(
         }
         let part = RUN_BYTES.min(len - start);
         // SAFETY: passed on from the caller: a part of a job's memory is valid if the whole is.
-        unsafe { copies.run_beside(&mut [part_of(job, start, part)], &mut meanwhile) };
+        unsafe { copies.run_in_turn(&mut [part_of(job, start, part)], |_| tell(&[])) };
         start += part;
     }
+    tell(jobs);
     true
 }
 
@@ -367,7 +367,7 @@ impl Transport for ShmTransport {
         }
         self.read_all(reads, deadline);
         if !writes.is_empty() {
-            self.write_beside(writes, deadline, || ());
+            self.write_in_turn(writes, deadline, |_| ());
         }
         answers
     }
@@ -398,11 +398,11 @@ mod tests {
         let mut jobs = [CopyJob { to: Regions::One(into), from: Regions::One(from), len: len as u64, checksums: None }];
         let pool = CopyPool::new(0);
         // SAFETY: both buffers are this test's own.
-        assert!(!unsafe { copy_jobs(&pool, &mut jobs, Deadline::after(std::time::Duration::ZERO), || ()) });
+        assert!(!unsafe { copy_jobs(&pool, &mut jobs, Deadline::after(std::time::Duration::ZERO), |_| ()) });
         assert!(to[..RUN_BYTES as usize].iter().all(|byte| *byte == 7) && to[RUN_BYTES as usize..] == [0, 0]);
         let later = Deadline::after(std::time::Duration::from_secs(60));
         // SAFETY: as above.
-        assert!(unsafe { copy_jobs(&pool, &mut jobs, later, || ()) });
+        assert!(unsafe { copy_jobs(&pool, &mut jobs, later, |_| ()) });
         assert!(to.iter().all(|byte| *byte == 7));
     }
 }

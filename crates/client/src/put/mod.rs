@@ -8,6 +8,7 @@ mod candidates;
 mod held;
 mod line;
 mod store;
+mod taken;
 
 pub(crate) use store::node_wait;
 

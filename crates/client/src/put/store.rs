@@ -1,11 +1,12 @@
 //! Writing blocks to one node: reserve, bytes, seal. A whole batch takes one round trip each for the first and the last.
 //!
-//! A node in this process is asked without a round trip, so a large batch goes there in parts: while copy threads copy the
-//! first, room is made for the others, and then each is sealed while the next is copied.
+//! A node in this process is asked without a round trip, so a large batch goes there in two: while copy threads copy its head,
+//! room is made for the rest, and of that each part is sealed while those after it are copied.
 
 #![expect(unsafe_code, reason = "a device fills reservations")]
 
 use super::line::{Line, To};
+use super::taken::{Taken, part_len, unfinished, writes_of};
 use super::{Elsewhere, Job};
 use crate::core::Core;
 use crate::counters::add;
@@ -16,10 +17,9 @@ use std::sync::Arc;
 use tidepool_store::DeviceWrite;
 use tidepool_transfer::conn::ConnError;
 use tidepool_transfer::door::Door;
-use tidepool_transfer::ops::{Completion, Done, Op, WriteOp};
+use tidepool_transfer::ops::{Completion, Op};
 use tidepool_transfer::transport::{Health, Transport};
 use tidepool_types::Deadline;
-use tidepool_wire::checksum::{BlockChecksum, Sums};
 use tidepool_wire::message::{
     BATCH_KEYS, Pin, Reply, Request, Reserve, ReserveAs, ReserveItem, ReserveOutcome, Seal, SealItem, SealOutcome,
     SlotName, Terms, Write,
@@ -34,8 +34,8 @@ const WRITE_BYTES: u64 = 1 << 20;
 /// Bytes and frames that may be on their way before a reply is read: few enough that neither end waits for the other.
 const AHEAD_BYTES: u64 = 256 << 10;
 const AHEAD_FRAMES: usize = 128;
-/// Parts of a batch for a node in this process, and the fewest bytes that are cut: a part costs some microseconds.
-const PARTS: usize = 4;
+/// The head of a batch for a node in this process is one of so many parts of it, and the fewest bytes that are cut.
+const HEAD: usize = 4;
 const CUT_BYTES: u64 = 4 << 20;
 
 /// Tries to store `jobs` on a node. Those that it takes have it as a holder afterwards; the others know why not. Unless it
@@ -120,15 +120,6 @@ impl Drop for Unwinding<'_> {
     }
 }
 
-/// What a transport is to do for each; its token is its place.
-fn writes_of(taken: &[Taken<'_, '_>]) -> impl Iterator<Item = WriteOp> {
-    let write = |(token, taken): (usize, &Taken<'_, '_>)| {
-        let (id, slot, slab_offset) = (taken.job.id, taken.slot, taken.offset);
-        WriteOp { token: token as u64, id, slot, slab_offset, source: taken.job.item.data.regions() }
-    };
-    taken.iter().enumerate().map(write)
-}
-
 /// Whether two doors are one.
 fn is_same(one: &dyn Door, other: &dyn Door) -> bool {
     std::ptr::addr_eq(one, other)
@@ -154,25 +145,6 @@ struct Writer<'a> {
     memory: Option<&'a Arc<Memory>>,
     line: Line<'a>,
     deadline: Deadline,
-}
-
-/// A block with space taken for it.
-struct Taken<'j, 'a> {
-    job: &'j mut Job<'a>,
-    slot: SlotName,
-    offset: u64,
-    /// Set once its bytes are in place.
-    checksums: Option<Sums>,
-}
-
-impl Taken<'_, '_> {
-    /// The checksums of the block's bytes.
-    fn sum(&self) -> Option<Sums> {
-        let Job { item, id, len, .. } = &*self.job;
-        let mut running = BlockChecksum::new(*id, *len).start_range(0, *len);
-        item.data.iter().for_each(|part| running.update(part));
-        running.finish()
-    }
 }
 
 /// Blocks of a batch for which no space was taken, though they want to be stored.
@@ -230,12 +202,14 @@ impl Writer<'_> {
             if progress && self.fits_a_fill(&head, mapped) {
                 self.fill(head)?;
             } else if progress || !rest.is_empty() {
-                // More room is not waited for: what is in the way may be what is being copied.
-                let reserve = |this: &mut Self| match rest.is_empty() {
-                    true => Ok(Vec::new()),
-                    false => this.reserve(rest, mapped, 0, elsewhere, &mut turned_away),
-                };
-                let rest = self.write(&mut head, mapped, reserve)?;
+                let (mut to_reserve, mut reserved) = (Some(rest), Ok(Vec::new()));
+                self.write(&mut head, mapped, |this, _| {
+                    if let Some(rest) = to_reserve.take().filter(|rest| !rest.is_empty()) {
+                        // More room is not waited for: what is in the way may be what is being copied.
+                        reserved = this.reserve(rest, mapped, 0, elsewhere, &mut turned_away);
+                    }
+                })?;
+                let rest = reserved?;
                 progress |= !rest.is_empty();
                 self.write_and_seal(head, rest, mapped)?;
             }
@@ -246,14 +220,14 @@ impl Writer<'_> {
         Ok(for_socket)
     }
 
-    /// Cuts a batch that goes in parts behind its first one; the rest is given back.
+    /// Cuts a batch that goes in two behind its head; the rest is given back.
     fn cut<'j, 'a>(&self, jobs: &mut Vec<&'j mut Job<'a>>) -> Vec<&'j mut Job<'a>> {
         let bytes = jobs.iter().map(|job| job.len).sum::<u64>();
         // One that takes much of the node would be in its own way, and a device has flights of its own.
         let has_room = self.memory.is_some_and(|memory| bytes <= memory.mapping.slab_bytes() / 4);
         let on_host = |job: &&mut Job<'_>| job.item.data.on_device().is_none();
         let is_cut = bytes >= CUT_BYTES && self.line.is_desk() && has_room && jobs.iter().all(on_host);
-        if is_cut { jobs.split_off(jobs.len().div_ceil(PARTS)) } else { Vec::new() }
+        if is_cut { jobs.split_off(jobs.len().div_ceil(HEAD)) } else { Vec::new() }
     }
 
     /// Writes what is left of a batch whose head is written, and seals all of it. From the last part to the first, as within a
@@ -264,14 +238,18 @@ impl Writer<'_> {
         mut rest: Vec<Taken<'j, 'a>>,
         mapped: bool,
     ) -> Result<(), ConnError> {
-        let len = rest.len().div_ceil(PARTS - 1).max(1);
-        let mut written = Vec::new();
-        while !rest.is_empty() {
-            let mut part = rest.split_off((rest.len() - 1) / len * len);
-            self.write(&mut part, mapped, |this| this.seal(std::mem::take(&mut written), mapped))?;
-            written = part;
+        let (part, mut sealed) = (part_len(rest.len()), Ok(()));
+        if !rest.is_empty() {
+            self.write(&mut rest, mapped, |this, rest| {
+                let unfinished = unfinished(rest, part);
+                // What is over last waits for the head.
+                if unfinished > 0 && unfinished < rest.len() && sealed.is_ok() {
+                    sealed = this.seal(rest.split_off(unfinished), mapped);
+                }
+            })?;
         }
-        head.append(&mut written);
+        sealed?;
+        head.append(&mut rest);
         self.seal(head, mapped)
     }
 
@@ -302,7 +280,7 @@ impl Writer<'_> {
                 // Somebody else holds it: what is lacking is copied from there, and this space given back.
                 ReserveOutcome::Taken { slot, .. } if !job.is_ours() => unwanted.push(slot),
                 ReserveOutcome::Taken { slot, offset } => {
-                    reserved.push(Taken { job, slot, offset, checksums: None });
+                    reserved.push(Taken { job, slot, offset, checksums: None, is_over: false });
                 }
                 ReserveOutcome::Held(_) => job.note_holder(&self.peer.key),
                 _ if !job.is_ours() => {}
@@ -331,22 +309,26 @@ impl Writer<'_> {
         Ok(reserved)
     }
 
-    /// Brings the bytes to where the reservations are, and does something else beside that.
-    fn write<T>(
+    /// Brings the bytes to where the reservations are. `beside` is called as parts of them are in place, or once at the end.
+    fn write<'j, 'a>(
         &mut self,
-        taken: &mut [Taken<'_, '_>],
+        taken: &mut Vec<Taken<'j, 'a>>,
         mapped: bool,
-        beside: impl FnOnce(&mut Self) -> Result<T, ConnError>,
-    ) -> Result<T, ConnError> {
+        mut beside: impl FnMut(&mut Self, &mut Vec<Taken<'j, 'a>>),
+    ) -> Result<(), ConnError> {
         match (self.memory, &self.peer.reach) {
             (Some(memory), _) if mapped && taken.iter().any(|taken| taken.job.item.data.on_device().is_some()) => {
                 self.write_from_device(memory, taken);
             }
             (Some(memory), _) if mapped => {
                 let mut transport = self.core.shm(&memory.mapping);
-                let done = transport.write_beside(writes_of(taken).collect(), self.deadline, || beside(self));
-                self.await_completions(&mut transport, taken.len(), taken);
-                return done;
+                transport.write_in_turn(writes_of(taken).collect(), self.deadline, |done| {
+                    for Completion { token, outcome } in done.drain(..) {
+                        taken[token as usize].complete(outcome);
+                    }
+                    beside(self, taken);
+                });
+                return Ok(());
             }
             (_, Reach::Memory(_)) => self.write_frames(taken)?,
             (_, Reach::Network(_)) => {
@@ -360,7 +342,8 @@ impl Writer<'_> {
                 }
             }
         }
-        beside(self)
+        beside(self, taken);
+        Ok(())
     }
 
     /// Has a device fill the reservations; what it cannot is not written.
@@ -396,10 +379,8 @@ impl Writer<'_> {
             }
             under_way -= done.len();
             for completion in done.drain(..) {
-                if let (Some(taken), Ok(Done::Written { checksums })) =
-                    (taken.get_mut(completion.token as usize), completion.outcome)
-                {
-                    taken.checksums = Some(checksums);
+                if let Some(taken) = taken.get_mut(completion.token as usize) {
+                    taken.complete(completion.outcome);
                 }
             }
         }

@@ -11,7 +11,7 @@ use crate::ops::{Region, Regions};
 use crate::regions::{Cursor, for_each_pair};
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tidepool_types::{CHUNK_LEN, chunk_count};
@@ -40,6 +40,13 @@ pub struct CopyJob<'a> {
     /// For a block that is being written, or a part of one that ends at a chunk's or at the block's end: its checksums, made
     /// on the way. The source must then be stable.
     pub checksums: Option<ChecksumsInto<'a>>,
+}
+
+impl CopyJob<'_> {
+    /// The address of its checksums; null where none are wanted.
+    fn out(&mut self) -> *mut u32 {
+        self.checksums.as_mut().map_or(std::ptr::null_mut(), |into| into.out.as_mut_ptr())
+    }
 }
 
 /// A block, or a part of one as in [`CopyJob`], that is in place and whose checksums are wanted.
@@ -113,18 +120,25 @@ impl CopyPool {
     /// checksums the source may change meanwhile (see [`super`]); with them it must not.
     pub unsafe fn run(&self, jobs: &mut [CopyJob<'_>]) {
         // SAFETY: passed on from the caller.
-        unsafe { self.run_beside(jobs, || ()) }
+        unsafe { self.run_in_turn(jobs, |_| ()) }
     }
 
-    /// As [`CopyPool::run`], for a caller who has something else to do first: helpers copy meanwhile.
+    /// As [`CopyPool::run`], for a caller who has something else to do meanwhile. He is told of the jobs at the front that are
+    /// in place, their stores ordered before his later ones: of none at first, where helpers copy beside him, then whenever he
+    /// has copied a piece and there are more of them, and at last of all.
     ///
     /// # Panics
-    /// As [`CopyPool::run`] does, and with `meanwhile`.
+    /// As [`CopyPool::run`] does, and with `tell`.
     ///
     /// # Safety
     /// As for [`CopyPool::run`].
-    pub unsafe fn run_beside<T>(&self, jobs: &mut [CopyJob<'_>], meanwhile: impl FnOnce() -> T) -> T {
-        self.share(&jobs.iter_mut().map(Task::new).collect::<Vec<_>>(), meanwhile)
+    pub unsafe fn run_in_turn(&self, jobs: &mut [CopyJob<'_>], mut tell: impl FnMut(&[CopyJob<'_>])) {
+        let outs: Vec<*mut u32> = jobs.iter_mut().map(CopyJob::out).collect();
+        // From here on checksums are written through these addresses only, and a job's no more once its caller is told of it:
+        // what he then reads through the job itself, nobody changes.
+        let jobs = &*jobs;
+        let tasks: Vec<Task<'_>> = jobs.iter().zip(outs).map(|(job, out)| Task::new(job, out)).collect();
+        self.share(&tasks, |in_place| tell(&jobs[..in_place]));
     }
 
     /// Makes the checksums of all of `jobs`.
@@ -136,25 +150,24 @@ impl CopyPool {
     /// The memory of each job must be readable, and must not change meanwhile.
     pub unsafe fn sum(&self, jobs: &mut [SumJob<'_>]) {
         let places: Vec<Regions> = jobs.iter().map(|job| Regions::One(job.of)).collect();
-        self.share(&jobs.iter_mut().zip(&places).map(|(job, of)| Task::summing(job, of)).collect::<Vec<_>>(), || ());
+        self.share(&jobs.iter_mut().zip(&places).map(|(job, of)| Task::summing(job, of)).collect::<Vec<_>>(), |_| ());
     }
 
-    /// Does `tasks`, for which the caller has promised what they need, and what the caller has to do itself.
-    fn share<T>(&self, tasks: &[Task<'_>], meanwhile: impl FnOnce() -> T) -> T {
+    /// Does `tasks`, for which the caller has promised what they need, and tells how many of the first are done.
+    fn share(&self, tasks: &[Task<'_>], mut tell: impl FnMut(usize)) {
         let total = tasks.iter().map(|task| task.len).sum();
         let alone = total < SHARED_MIN || self.helpers.is_empty();
-        let done = match if alone { None } else { self.turn.try_lock() } {
+        match if alone { None } else { self.turn.try_lock() } {
             Some(_turn) => {
                 let batch = Batch::new(tasks, total, self.helpers.len() as u64 + 1);
-                self.shared.copy_together(&batch, meanwhile)
+                self.shared.copy_together(&batch, &mut tell);
             }
             None => {
                 tasks.iter().for_each(|task| task.copy(0, task.len, total >= super::STREAMING_MIN as u64));
-                meanwhile()
+                stream::fence();
             }
-        };
-        stream::fence();
-        done
+        }
+        tell(tasks.len());
     }
 }
 
@@ -186,11 +199,12 @@ struct Task<'a> {
 unsafe impl Sync for Task<'_> {}
 
 impl<'a> Task<'a> {
-    fn new(job: &'a mut CopyJob<'_>) -> Self {
+    /// `out` is where the job's checksums go.
+    fn new(job: &'a CopyJob<'_>, out: *mut u32) -> Self {
         assert!(job.to.total() >= job.len && job.from.total() >= job.len, "a copy job is longer than its memory");
-        let checksums = job.checksums.as_mut().map(|into| {
+        let checksums = job.checksums.as_ref().map(|into| {
             assert_eq!(into.out.len() as u64, chunk_count(job.len), "one checksum per chunk");
-            (&into.checksum, into.first_chunk, into.out.as_mut_ptr())
+            (&into.checksum, into.first_chunk, out)
         });
         Self { to: Some(&job.to), from: &job.from, len: job.len, checksums }
     }
@@ -235,34 +249,46 @@ struct Piece {
     len: u64,
 }
 
-/// Tasks cut into pieces, and the next piece to claim.
+/// Tasks cut into pieces, the next piece to claim, and which are in place.
 struct Batch<'a> {
     tasks: &'a [Task<'a>],
     pieces: Vec<Piece>,
     next: AtomicUsize,
+    copied: Vec<AtomicBool>,
 }
 
 impl<'a> Batch<'a> {
     fn new(tasks: &'a [Task<'a>], total: u64, threads: u64) -> Self {
-        let target = (total / (threads * 4)).clamp(*PIECE.start(), *PIECE.end()) / CHUNK_LEN * CHUNK_LEN;
-        Self { tasks, pieces: cut(tasks, target), next: AtomicUsize::new(0) }
+        let target = (total / (threads * 16)).clamp(*PIECE.start(), *PIECE.end()) / CHUNK_LEN * CHUNK_LEN;
+        let pieces = cut(tasks, target);
+        let copied = pieces.iter().map(|_| AtomicBool::new(false)).collect();
+        Self { tasks, pieces, next: AtomicUsize::new(0), copied }
     }
 
-    /// Copies pieces until none is left to claim.
-    fn work(&self) {
-        while let Some(piece) = self.pieces.get(self.next.fetch_add(1, Ordering::Relaxed)) {
-            let (mut start, mut left) = (piece.start, piece.len);
-            for task in &self.tasks[piece.task..] {
-                let len = left.min(task.len - start);
-                task.copy(start, len, true);
-                (start, left) = (0, left - len);
-                if left == 0 {
-                    break;
-                }
+    /// Copies the next piece; false when none is left to claim.
+    fn copy_next(&self) -> bool {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let Some(piece) = self.pieces.get(number) else { return false };
+        let (mut start, mut left) = (piece.start, piece.len);
+        for task in &self.tasks[piece.task..] {
+            let len = left.min(task.len - start);
+            task.copy(start, len, true);
+            (start, left) = (0, left - len);
+            if left == 0 {
+                break;
             }
         }
-        // Each thread orders its own stores before it reports that it is done.
+        // Each thread orders its own stores before it says that they are done.
         stream::fence();
+        self.copied[number].store(true, Ordering::Release);
+        true
+    }
+
+    /// How many of the first tasks are in place, by the pieces from `piece` on, before which all are; moves `piece` on.
+    fn in_place(&self, piece: &mut usize) -> usize {
+        let is_copied = |copied: &&AtomicBool| copied.load(Ordering::Acquire);
+        *piece += self.copied[*piece..].iter().take_while(is_copied).count();
+        self.pieces.get(*piece).map_or(self.tasks.len(), |piece| piece.task)
     }
 }
 
@@ -325,9 +351,9 @@ struct BatchPointer(*const Batch<'static>);
 unsafe impl Send for BatchPointer {}
 
 impl Shared {
-    /// Publishes a batch, does what there is to do meanwhile, works on the batch, and returns once it is done and no helper
-    /// can reach it any more.
-    fn copy_together<T>(&self, batch: &Batch<'_>, meanwhile: impl FnOnce() -> T) -> T {
+    /// Publishes a batch, works on it and tells between pieces how many of its first tasks are in place, if not yet all, and
+    /// returns once it is done and no helper can reach it any more.
+    fn copy_together(&self, batch: &Batch<'_>, tell: &mut impl FnMut(usize)) {
         self.apart.keep_off();
         let pointer = std::ptr::from_ref(batch).cast::<Batch<'static>>();
         let mut state = self.state.lock();
@@ -337,10 +363,16 @@ impl Shared {
         drop(state);
         let leave = Leave(self);
         self.wake.notify_all();
-        let done = meanwhile();
-        batch.work();
+        tell(0);
+        let (mut piece, mut told) = (0, 0);
+        while batch.copy_next() {
+            let in_place = batch.in_place(&mut piece);
+            if in_place > told && in_place < batch.tasks.len() {
+                tell(in_place);
+                told = in_place;
+            }
+        }
         drop(leave);
-        done
     }
 
     /// Wakes helpers that sleep, for a batch that is yet to come.
@@ -397,7 +429,7 @@ impl Shared {
             drop(state);
             // SAFETY: the batch was on offer under the lock and `inside` now counts this thread, so `Leave` keeps the
             // batch alive until the count goes down below.
-            unsafe { (*batch).work() };
+            unsafe { while (*batch).copy_next() {} };
             let state = self.state.lock();
             self.inside.fetch_sub(1, Ordering::Release);
             self.finished.notify_all();
