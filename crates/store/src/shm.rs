@@ -257,8 +257,8 @@ impl ShmTransport {
         BlockChecksum::new(ready.found.id(), block_len).verify(start, bytes, &sums).is_ok()
     }
 
-    /// Writes, as `submit` does, for a caller who has something else to do: `tell` has what is done by then, as it is done,
-    /// and is called at least once, while copy threads go on.
+    /// Writes, as `submit` does, for a caller who has something else to do: `tell` has what is done, as it is done. It is called
+    /// at least once, at the end; while copy threads copy also at the beginning, when nothing is done.
     pub fn write_in_turn(
         &mut self,
         writes: Vec<WriteOp>,

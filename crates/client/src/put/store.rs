@@ -1,7 +1,7 @@
 //! Writing blocks to one node: reserve, bytes, seal. A whole batch takes one round trip each for the first and the last.
 //!
 //! A node in this process is asked without a round trip, so a large batch goes there in two: while copy threads copy its head,
-//! room is made for the rest, and of that each part is sealed while those after it are copied.
+//! room is made for the rest, and of that parts are sealed, from the last on, while others are still copied.
 
 #![expect(unsafe_code, reason = "a device fills reservations")]
 
@@ -203,7 +203,9 @@ impl Writer<'_> {
                 self.fill(head)?;
             } else if progress || !rest.is_empty() {
                 let (mut to_reserve, mut reserved) = (Some(rest), Ok(Vec::new()));
-                self.write(&mut head, mapped, |this, _| {
+                // In order: of what a deadline cuts short, the front is to be there.
+                let whole = head.len().max(1);
+                self.write(&mut head, whole, mapped, |this, _| {
                     if let Some(rest) = to_reserve.take().filter(|rest| !rest.is_empty()) {
                         // More room is not waited for: what is in the way may be what is being copied.
                         reserved = this.reserve(rest, mapped, 0, elsewhere, &mut turned_away);
@@ -240,7 +242,7 @@ impl Writer<'_> {
     ) -> Result<(), ConnError> {
         let (part, mut sealed) = (part_len(rest.len()), Ok(()));
         if !rest.is_empty() {
-            self.write(&mut rest, mapped, |this, rest| {
+            self.write(&mut rest, part, mapped, |this, rest| {
                 let unfinished = unfinished(rest, part);
                 // What is over last waits for the head.
                 if unfinished > 0 && unfinished < rest.len() && sealed.is_ok() {
@@ -309,10 +311,12 @@ impl Writer<'_> {
         Ok(reserved)
     }
 
-    /// Brings the bytes to where the reservations are. `beside` is called as parts of them are in place, or once at the end.
+    /// Brings the bytes to where the reservations are, the last part first. `beside` is called at least once, at the end; while
+    /// copy threads copy also at the beginning and as more is in place.
     fn write<'j, 'a>(
         &mut self,
         taken: &mut Vec<Taken<'j, 'a>>,
+        part: usize,
         mapped: bool,
         mut beside: impl FnMut(&mut Self, &mut Vec<Taken<'j, 'a>>),
     ) -> Result<(), ConnError> {
@@ -322,7 +326,7 @@ impl Writer<'_> {
             }
             (Some(memory), _) if mapped => {
                 let mut transport = self.core.shm(&memory.mapping);
-                transport.write_in_turn(writes_of(taken).collect(), self.deadline, |done| {
+                transport.write_in_turn(writes_of(taken, part), self.deadline, |done| {
                     for Completion { token, outcome } in done.drain(..) {
                         taken[token as usize].complete(outcome);
                     }
@@ -333,7 +337,8 @@ impl Writer<'_> {
             (_, Reach::Memory(_)) => self.write_frames(taken)?,
             (_, Reach::Network(_)) => {
                 let mut transport = self.peer.transport(self.deadline)?;
-                let answers = transport.get().submit(writes_of(taken).map(Op::Write).collect(), self.deadline);
+                let answers =
+                    transport.get().submit(writes_of(taken, part).into_iter().map(Op::Write).collect(), self.deadline);
                 let under_way = answers.iter().filter(|answer| answer.is_ok()).count();
                 self.await_completions(transport.get(), under_way, taken);
                 match transport.get().health() {

@@ -37,19 +37,24 @@ impl Taken<'_, '_> {
     }
 }
 
-/// How many blocks of a batch of `len` are a part of it.
+/// How many blocks of a batch of `len` are a part of it, where parts are sealed by themselves.
 pub(super) fn part_len(len: usize) -> usize {
     len.div_ceil(PARTS).max(1)
 }
 
 /// What a transport is to do for each, the last part first; its token is its place.
-pub(super) fn writes_of(taken: &[Taken<'_, '_>]) -> impl Iterator<Item = WriteOp> {
-    let part = part_len(taken.len());
-    let write = |(token, taken): (usize, &Taken<'_, '_>)| {
-        let (id, slot, slab_offset) = (taken.job.id, taken.slot, taken.offset);
-        WriteOp { token: token as u64, id, slot, slab_offset, source: taken.job.item.data.regions() }
+pub(super) fn writes_of(taken: &[Taken<'_, '_>], part: usize) -> Vec<WriteOp> {
+    let write = |at: usize| {
+        let Taken { job, slot, offset, .. } = &taken[at];
+        let source = job.item.data.regions();
+        WriteOp { token: at as u64, id: job.id, slot: *slot, slab_offset: *offset, source }
     };
-    taken.chunks(part).enumerate().rev().flat_map(move |(number, chunk)| (number * part..).zip(chunk).map(write))
+    last_part_first(taken.len(), part).map(write).collect()
+}
+
+/// The places of a batch of `len`, part by part from the last to the first, and in order within each.
+fn last_part_first(len: usize, part: usize) -> impl Iterator<Item = usize> {
+    (0..len.div_ceil(part)).rev().flat_map(move |number| number * part..len.min((number + 1) * part))
 }
 
 /// How many of the first are not known to be over, in whole parts: all behind them are.
@@ -57,4 +62,23 @@ pub(super) fn unfinished(taken: &[Taken<'_, '_>], part: usize) -> usize {
     let is_over = |part: &&[Taken<'_, '_>]| part.iter().all(|taken| taken.is_over);
     let parts = taken.chunks(part).len() - taken.chunks(part).rev().take_while(is_over).count();
     taken.len().min(parts * part)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is sealed by itself goes from the last part to the first. All else went so too, for a while: a put that its
+    /// deadline cut short kept the end of a prefix, of no use without its front.
+    #[test]
+    fn the_last_part_is_written_first_and_a_batch_of_one_part_in_order() {
+        assert_eq!(last_part_first(10, 4).collect::<Vec<_>>(), [8, 9, 4, 5, 6, 7, 0, 1, 2, 3]);
+        assert_eq!(last_part_first(8, 4).collect::<Vec<_>>(), [4, 5, 6, 7, 0, 1, 2, 3]);
+        assert!(last_part_first(10, 10).eq(0..10));
+        assert_eq!(last_part_first(0, 1).count(), 0);
+        for len in 1..100 {
+            assert!(last_part_first(len, part_len(len)).max() == Some(len - 1));
+            assert_eq!(last_part_first(len, part_len(len)).count(), len);
+        }
+    }
 }
