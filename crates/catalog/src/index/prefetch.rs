@@ -4,7 +4,7 @@
 /// the caches spend nearly all their time waiting for memory; asking for many places at once hides most of it.
 /// The place may be one that must not be looked at yet.
 #[inline]
-#[expect(unsafe_code, reason = "the instruction is not a safe function")]
+#[cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "the instruction is not a safe function"))]
 pub(super) fn prefetch<T>(place: *const T) {
     #[cfg(target_arch = "x86_64")]
     {

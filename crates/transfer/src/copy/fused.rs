@@ -12,15 +12,6 @@
 use super::stream;
 use tidepool_wire::checksum::Running;
 
-/// Bytes of a step.
-const STEP: usize = 256;
-/// Below this many bytes the ends cost more than the loop saves.
-const SHORT: usize = 1024;
-/// Stretches that are copied side by side.
-const STREAMS: usize = 4;
-/// Their lengths, longest first: a quarter of a chunk, and half of that.
-const STRETCHES: [usize; 2] = [32 << 10, 16 << 10];
-
 /// Copies as many of the first bytes as this processor can copy and sum in one loop, adds them to `running` and returns how
 /// many they were; zero when it cannot, the bytes are few or the destination is not aligned to lines. Not fenced.
 ///
@@ -29,7 +20,7 @@ const STRETCHES: [usize; 2] = [32 << 10, 16 << 10];
 #[inline]
 pub(super) unsafe fn copy(to: *mut u8, from: *const u8, len: usize, running: &mut Running) -> usize {
     #[cfg(target_arch = "x86_64")]
-    if len >= SHORT && to.cast::<[u8; 64]>().addr().is_multiple_of(64) && x86::is_there() {
+    if len >= x86::SHORT && to.cast::<[u8; 64]>().addr().is_multiple_of(64) && x86::is_there() {
         // SAFETY: the instructions are there and the destination is aligned; the rest is the caller's promise.
         return unsafe { copy_in(stream::is_in_quarters(), to, from, len, running) };
     }
@@ -49,7 +40,7 @@ pub(super) unsafe fn copy_in(
     len: usize,
     running: &mut Running,
 ) -> usize {
-    let (whole, mut done) = (len / STEP * STEP, 0);
+    let (whole, mut done) = (len / x86::STEP * x86::STEP, 0);
     while done < whole {
         let left = whole - done;
         // SAFETY: the destination is still aligned, since all before has whole steps, and so has what is left; the rest is
@@ -63,12 +54,20 @@ pub(super) unsafe fn copy_in(
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::{STEP, STREAMS, STRETCHES, stream};
+    use super::stream;
     use std::arch::x86_64::{
         __m512i, _mm_cvtsi32_si128, _mm512_clmulepi64_epi128, _mm512_set_epi64, _mm512_storeu_si512,
         _mm512_ternarylogic_epi64, _mm512_xor_si512, _mm512_zextsi128_si512,
     };
 
+    /// Bytes of a step.
+    pub(super) const STEP: usize = 256;
+    /// Below this many bytes the ends cost more than the loop saves.
+    pub(super) const SHORT: usize = 1024;
+    /// Stretches that are copied side by side.
+    const STREAMS: usize = 4;
+    /// Their lengths, longest first: a quarter of a chunk, and half of that.
+    const STRETCHES: [usize; 2] = [32 << 10, 16 << 10];
     /// Exclusive or of three, as the truth table that the instruction takes.
     const XOR3: i32 = 0x96;
     /// CRC-32C's polynomial without its highest term, lowest term first.
