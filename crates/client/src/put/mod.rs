@@ -166,7 +166,10 @@ impl<'a> Job<'a> {
             return Ok(Stored { replicas: 0, moved: false });
         }
         if self.holders.is_empty() {
-            add(&core.counters.puts_failed, 1);
+            // Whoever reads a device puts it again, from the host's memory, and only that put says whether it is stored.
+            if self.failure != Some(PutError::NotFromDevice) {
+                add(&core.counters.puts_failed, 1);
+            }
             let out_of_time = || if deadline.has_passed() { PutError::Timeout } else { PutError::NoNode };
             return Err(self.failure.unwrap_or_else(out_of_time));
         }

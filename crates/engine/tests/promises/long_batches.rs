@@ -80,6 +80,8 @@ fn a_full_node_of_this_host_is_asked_to_make_room_by_the_first_flights_only() {
     let (names, blocks) = all();
     assert_eq!(done(&engine.transfers_with(&client, config), Direction::Save, job(1, &names, &blocks)), []);
     assert_eq!(far.node.pool().stats().blocks, BLOCKS as u64);
+    // What went through the host's memory after all was counted as failed before it was stored.
+    assert_eq!(client.stats().puts_failed, 0);
     let asked = refused() - before;
     assert!((1..=4).contains(&asked), "room for {asked} blocks was asked of a node that has none");
     drop(views);
