@@ -17,21 +17,13 @@ from sides import Side
 PYTHON = Path(__file__).parent.parent
 TESTS = PYTHON / "tests" / "vllm"
 sys.path.append(str(PYTHON))
-from tests.vllm.engines import Engine, TidePool  # noqa: E402 - the vLLMs that tests run, too
+from tests.vllm.engines import Engine, TidePool, environment  # noqa: E402 - the vLLMs that tests run, too
 
 TOKENS = 8192
 BLOCK = 128
 #: A vLLM's workers poll without a pause for a second after their last request: on two cores that is one less for the
 #: other side, whose turn it is then.
 AT_REST = 2.0
-_ENVIRONMENT = {
-    "HF_HUB_OFFLINE": "1",
-    "OMP_NUM_THREADS": "2",
-    "VLLM_CPU_KVCACHE_SPACE": "1",
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-    "VLLM_HOST_IP": "127.0.0.1",
-    "VLLM_LOGGING_LEVEL": "ERROR",
-}
 
 
 def restore(python: str, tidepool: str, mooncake: Side, samples: int) -> list[list[float]]:
@@ -51,7 +43,9 @@ def restore(python: str, tidepool: str, mooncake: Side, samples: int) -> list[li
             prompts = [(seed, TOKENS) for seed in range(samples + 1)]
 
             def start(lane: tuple[Any, dict[str, str]]) -> Engine:
-                engine = Engine(python, model, lane[0], {**_ENVIRONMENT, **lane[1]})
+                engine = Engine(
+                    python, model, lane[0], environment(Path(folder), VLLM_LOGGING_LEVEL="ERROR", **lane[1])
+                )
                 engines.append(engine)
                 engine.wait_until_ready()
                 return engine

@@ -15,11 +15,9 @@ from typing import Any
 import pytest
 
 from ..mooncake_store.conftest import Master, free_port
-from .engines import Engine
+from .engines import LIMIT, Engine, environment
 
 HERE = Path(__file__).parent
-#: A vLLM on two slow cores starts in under a minute.
-_LIMIT = 400
 
 
 @dataclass
@@ -42,7 +40,7 @@ class Vllm:
         configuration = "none" if connector is None else json.dumps(connector)
         line = [self.python, str(HERE / script), str(self.model), configuration, *map(str, arguments)]
         environment = {**os.environ, **self.environment, **variables}
-        ended = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=_LIMIT, check=False)
+        ended = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=LIMIT, check=False)
         assert ended.returncode == 0, (ended.stdout + ended.stderr)[-4000:]
         said = (text.removeprefix("RESULT ") for text in ended.stdout.splitlines() if text.startswith("RESULT "))
         return [json.loads(report) for report in said]
@@ -53,7 +51,7 @@ class Vllm:
 
     def make_model(self, folder: Path, seed: int) -> Path:
         line = [self.python, str(HERE / "model.py"), str(folder), str(seed)]
-        subprocess.run(line, check=True, capture_output=True, timeout=_LIMIT)
+        subprocess.run(line, check=True, capture_output=True, timeout=LIMIT)
         return folder
 
 
@@ -72,16 +70,8 @@ def vllm(tmp_path_factory: pytest.TempPathFactory) -> Vllm:
     if not python:
         pytest.skip("TIDEPOOL_VLLM_PYTHON names no environment with vLLM: nothing is proved about it")
     folder = tmp_path_factory.mktemp("models") / "model"
-    environment = {
-        "HF_HUB_OFFLINE": "1",
-        "OMP_NUM_THREADS": "2",
-        "VLLM_CPU_KVCACHE_SPACE": "1",
-        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-        "VLLM_HOST_IP": "127.0.0.1",
-        "VLLM_LOGGING_LEVEL": "WARNING",
-    }
-    subprocess.run([python, str(HERE / "model.py"), str(folder)], check=True, capture_output=True, timeout=_LIMIT)
-    return Vllm(python, folder, environment)
+    subprocess.run([python, str(HERE / "model.py"), str(folder)], check=True, capture_output=True, timeout=LIMIT)
+    return Vllm(python, folder, environment(tmp_path_factory.mktemp("sockets")))
 
 
 @dataclass
