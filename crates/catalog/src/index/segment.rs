@@ -1,9 +1,9 @@
 //! One piece of the table: open addressing with linear probing, kept in the order of the hashes.
 //!
-//! Invariants. Entries lie in ascending order of their hash; none lies before its home, the place its hash points to; and
-//! between an entry and its home no place is empty. The order makes an unsuccessful search as short as a successful one
-//! and allows the table to run well filled. It also makes growing, shrinking and sweeping the same in-place pass, which
-//! needs no second table.
+//! Invariants. Entries lie in ascending order of their hash; none lies before its home, the place its hash points to;
+//! between an entry and its home no place is empty; and an empty place is [`Entry::EMPTY`], at which a search ends. The
+//! order makes an unsuccessful search as short as a successful one and allows the table to run well filled. It also makes
+//! growing, shrinking and sweeping the same in-place pass, which needs no second table.
 //!
 //! Memory comes in small chunks of one size, so a table that grows a little at a time leaves no holes in the heap.
 
@@ -223,7 +223,10 @@ impl Segment {
         for entry in self.chunks.iter_mut().flat_map(|chunk| chunk.iter_mut()) {
             if !entry.is_empty() {
                 change(entry);
-                emptied += usize::from(entry.is_empty());
+                if entry.is_empty() {
+                    *entry = Entry::EMPTY;
+                    emptied += 1;
+                }
             }
         }
         if emptied > 0 {
@@ -307,5 +310,7 @@ impl Segment {
             len += 1;
         }
         assert_eq!(len, self.len);
+        let empty = (0..self.places()).map(|place| self.at(place)).filter(|entry| entry.is_empty());
+        assert!(empty.copied().all(|entry| entry == Entry::EMPTY), "an empty place looks like an entry");
     }
 }
