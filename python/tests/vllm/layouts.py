@@ -77,7 +77,7 @@ class RoundTrips(WithPool):
 
         worker = WorkerSide.__new__(WorkerSide)
         worker._transfers, worker._device = Moves(), 3  # type: ignore[assignment]
-        worker._step, worker._saved, worker._loading, worker._stripe = None, None, {}, (0, 1)
+        worker._step, worker._saved, worker._loading, worker._saving, worker._stripe = None, None, {}, set(), (0, 1)
         step = Step("engine", [Load(1, "request", [])], [Save(2, [])])
         with patch("torch.cuda.current_stream", lambda device: SimpleNamespace(cuda_stream=1000 + device)):
             worker.begin_loads(step)

@@ -190,12 +190,24 @@ class Simulated:
 
     def _count(self, stats: Any) -> None:
         for name, number in ((stats and stats.kv_connector_stats) or {}).items():
+            assert number >= 0, f"{name} went down by {-number}, which vLLM's counters refuse"
             self.counted[name] = self.counted.get(name, 0) + number
 
     def _draft(self) -> None:
         time.sleep(0.02)  # a model takes its time
         while self.drafts:
             self.drafts.pop()()
+
+    def fill(self, tables: Sequence[Sequence[int]], tokens: Sequence[int]) -> None:
+        """Puts into blocks what computing these tokens would have."""
+        code = 0
+        for position, token in enumerate(tokens):
+            code = zlib.crc32(token.to_bytes(4, "little"), code)
+            for index, (spec, table) in enumerate(zip(self.specs, tables, strict=True)):
+                for worker in self.workers:
+                    for layer in worker.layers[index]:
+                        place = worker.caches[layer][table[position // spec.block_size], :, position % spec.block_size]
+                        place.fill_(value(code, layer, worker.share))
 
     def _forward(self, name: str, count: int) -> list[int]:
         """Checks what attention reads, then writes what it computes; the answer is the sampled token, if any."""

@@ -10,6 +10,7 @@ import shutil
 import sys
 import tempfile
 import time
+import types
 import unittest
 import weakref
 from array import array
@@ -19,6 +20,7 @@ from typing import Any, ClassVar
 import torch
 from simulated import TELLS_FAILED_REQUESTS, Simulated, full, sliding
 from tidepool.errors import InvalidError, UnreachableError
+from tidepool.vllm.fingerprint import fingerprint
 from tidepool.vllm.settings import Settings
 from tidepool.vllm.weights import digest_of
 
@@ -300,13 +302,15 @@ class Failures(WithPool):
     @unittest.skipIf(TELLS_FAILED_REQUESTS, "this vLLM can be told")
     def test_where_vllm_cannot_be_told_of_a_failed_load_nothing_is_loaded(self) -> None:
         specs, tokens = [full(), sliding(40)], prompt(9, 300)
-        self.computed(tokens, specs=specs)
-        with self.assertLogs("vllm.tidepool", "WARNING") as logged:
-            engine = self.engine(specs=specs)
-        self.assertIn("nothing is loaded from the pool: this vLLM cannot be told", logged.output[0])
-        engine.add("again", tokens)
-        engine.run()
-        self.assertNotIn("blocks_loaded", engine.counted)
+        for name in ("computed", "again"):
+            with self.assertLogs("vllm.tidepool", "WARNING") as logged:
+                engine = self.engine(specs=specs)
+            self.assertIn("nothing is loaded from the pool: this vLLM cannot be told", logged.output[0])
+            engine.add("begins", prompt(10, 10))  # blocks have no names before the first step
+            engine.run()
+            engine.add(name, tokens)
+            engine.run()
+            self.assertNotIn("blocks_loaded", engine.counted)
         self.assertEqual(engine.counted["blocks_held"], 2 * (300 // BLOCK))
 
     def test_settings_that_are_not_allowed_are_named(self) -> None:
@@ -427,6 +431,26 @@ class Ends(WithPool):
         worker.begin_saves = begin_or_hold
         return late
 
+    def test_what_lies_behind_a_window_is_not_saved_late(self) -> None:
+        """Older versions do not say which blocks others have by now: a save that was put off took those of others."""
+        shape: dict[str, Any] = {"specs": [sliding(40)], "batch": 64}
+        engine = self.engine(blocks=20, **shape)
+        side = engine.connector._scheduler
+        first = engine.add("first", prompt(44, 300), generate=80)
+        while len(first.output_token_ids) < 40:
+            side._saves_allowed = False
+            engine.step()
+        engine.add("second", prompt(45, 100), generate=40)
+        while "second" not in engine.restored:
+            engine.step()
+        side._saves_allowed = True
+        engine.run()
+        self.check_nothing_held(engine)
+        other = self.engine(**shape)
+        other.add("again", prompt(44, 300)[:170])
+        other.run()
+        self.assertGreaterEqual(engine.counted["blocks_saved"], 6)
+
     def test_preempted_requests_finish_and_leave_nothing_held(self) -> None:
         tokens = [prompt(20 + n, 100) for n in range(4)]
         expected = [self.computed(each) for each in tokens]
@@ -475,6 +499,30 @@ class Ends(WithPool):
         self.assertEqual(list(request.output_token_ids), generated)
         self.assertEqual(engine.restored["again"], 300 // BLOCK * BLOCK)
 
+    def test_a_cache_that_is_registered_anew_in_mid_job_leaves_nobody_waiting(self) -> None:
+        """The ends of jobs on the first cache went unheard: blocks stayed held, a request waited for ever. And what
+        they had loaded is not in the second cache, from which it would have been read."""
+        tokens = prompt(42, 300)
+        generated = self.computed(tokens)
+        engine = self.engine()
+        [worker] = engine.workers
+        side = worker.connector._worker
+        # A step's jobs are over at any moment; here none is heard of before the cache is registered anew.
+        take_received, side.take_received = side.take_received, set
+        request = engine.add("loads", tokens)
+        engine.add("saves", prompt(43, 300))
+        until = time.monotonic() + 20
+        while not (side._loading and side._saving):
+            self.assertLess(time.monotonic(), until)
+            engine.step()
+        worker.caches = {name: torch.zeros_like(cache) for name, cache in worker.caches.items()}
+        worker.connector.register_kv_caches(worker.caches)
+        side.take_received = take_received
+        engine.abort("saves")
+        engine.run()
+        self.assertEqual(list(request.output_token_ids), generated)
+        self.check_nothing_held(engine)
+
     def test_a_shut_down_engine_leaves_nothing_under_way(self) -> None:
         engine = self.engine(batch=64)
         engine.add("saving", prompt(40, 500))
@@ -515,6 +563,34 @@ class Reports(WithPool):
         engine.add("counts", prompt(53, 20))
         engine.run()
         self.assertEqual(engine.counted["notes_refused"], 1)
+
+    def test_whatever_a_request_says_of_its_session_the_engine_goes_on(self) -> None:
+        """A key that is no text, a name that no key can have: each ended the engine."""
+        engine = self.engine()
+        says: list[Any] = [{"session": "s", "hints": {b"x": 1}}, {"session": "\ud800"}, {"session": ["s"] * 100}]
+        for number, given in enumerate(says):
+            engine.add(f"odd {number}", prompt(54 + number, 100), params={"tidepool": given})
+        engine.run()
+        engine.add("counts", prompt(58, 20))
+        engine.run()
+        self.assertEqual(engine.counted["notes_refused"], len(says))
+        self.check_nothing_held(engine)
+
+    def test_engines_that_turn_positions_by_other_factors_share_nothing(self) -> None:
+        """vLLM takes a model's long or short factors by the longest request that it allows, which no key told."""
+
+        def named(longest: int, kind: str) -> str:
+            rope = {"rope_type": kind, "original_max_position_embeddings": 4096}
+            config = types.SimpleNamespace(to_dict=lambda: {"rope_parameters": rope})
+            model = types.SimpleNamespace(hf_config=config, dtype="f", quantization=None, max_model_len=longest)
+            cache = types.SimpleNamespace(cache_dtype="auto", prefix_caching_hash_algo="sha256")
+            parallel = types.SimpleNamespace(tensor_parallel_size=1, pipeline_parallel_size=1)
+            all_of_it = types.SimpleNamespace(model_config=model, cache_config=cache, parallel_config=parallel)
+            return fingerprint(all_of_it, [], {}, "weights").namespace
+
+        self.assertNotEqual(named(4096, "longrope"), named(32768, "longrope"))
+        self.assertEqual(named(8192, "longrope"), named(32768, "longrope"))
+        self.assertEqual(named(4096, "llama3"), named(32768, "llama3"))
 
     def test_engines_whose_blocks_differ_say_in_what(self) -> None:
         self.computed(prompt(53, 100))

@@ -88,6 +88,8 @@ class TidepoolConnector(KVConnectorBase_V1, SupportsHMA):
         return self._plans.build_step(scheduler_output)
 
     def update_connector_output(self, connector_output: Any) -> None:
+        if connector_output.invalid_block_ids:
+            self._plans.take_invalid(connector_output.invalid_block_ids)
         report = connector_output.kv_connector_worker_meta
         if isinstance(report, Report):
             self._plans.take_report(report)

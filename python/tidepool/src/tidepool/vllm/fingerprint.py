@@ -10,7 +10,7 @@ import json
 import logging
 import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,6 +72,7 @@ def fingerprint(vllm_config: Any, groups: Sequence[Group], ranks: dict[int, Rank
             "format": _VERSION,
             "weights": weights,
             "model configuration": _digest(_plain(model.hf_config.to_dict())),
+            "rotary factors": _rotary_factors(model),
             "dtype": str(model.dtype),
             "quantization": str(model.quantization),
             "KV cache dtype": f"{cache.cache_dtype}, scales {getattr(cache, 'calculate_kv_scales', False)}",
@@ -82,6 +83,23 @@ def fingerprint(vllm_config: Any, groups: Sequence[Group], ranks: dict[int, Rank
             "memory layout": "; ".join(layouts),
         }
     )
+
+
+def _rotary_factors(model: Any) -> str:
+    """Which set a model with two of them takes: vLLM chooses by the longest request that the engine allows."""
+    parts = list(_dicts_in(model.hf_config.to_dict()))
+    if not any(part.get("rope_type", part.get("type")) in ("longrope", "su") for part in parts):
+        return "one set"
+    lengths = (part.get("original_max_position_embeddings") for part in parts)
+    short = [length for length in lengths if isinstance(length, int)]
+    return f"long: {[model.max_model_len > length for length in short]}"
+
+
+def _dicts_in(value: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(value, dict):
+        yield value
+        for part in value.values():
+            yield from _dicts_in(part)
 
 
 def descriptor(model: str, mine: Fingerprint) -> tuple[str, bytes]:

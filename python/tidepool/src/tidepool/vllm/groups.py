@@ -6,6 +6,7 @@ from typing import Any
 from vllm.v1.core.kv_cache_utils import resolve_kv_cache_block_sizes
 from vllm.v1.kv_cache_interface import (
     AttentionSpec,
+    ChunkedLocalAttentionSpec,
     CrossAttentionSpec,
     EncoderOnlyAttentionSpec,
     SlidingWindowSpec,
@@ -25,6 +26,15 @@ class Group:
     step: int
     #: Blocks that a prefix needs before its end; None for all.
     window: int | None
+    #: How far back a token reads, and from which multiples on nothing before is read: None for everything.
+    reach: int | None = None
+    chunk: int = 1
+
+    def gone(self, tokens: int) -> int:
+        """How many of a request's first blocks vLLM may have let go of once ``tokens`` are computed."""
+        if self.reach is None:
+            return 0
+        return max(0, tokens - self.reach) // self.chunk * self.chunk // self.block_size
 
 
 def groups_of(vllm_config: Any, kv_cache_config: Any) -> tuple[list[Group], int]:
@@ -64,7 +74,10 @@ def _group(index: int, group: Any, hashed: int) -> Group:
         raise InvalidError(
             f"KV group {index} has blocks of {spec.block_size} tokens: allowed are multiples of {hashed}"
         )
-    window = None
+    window, reach, chunk = None, None, 1
     if isinstance(spec, SlidingWindowSpec):
-        window = max(1, -(-(spec.sliding_window - 1) // spec.block_size))
-    return Group(index, spec.block_size, spec.block_size // hashed, window)
+        reach = spec.sliding_window - 1
+        window = max(1, -(-reach // spec.block_size))
+    elif isinstance(spec, ChunkedLocalAttentionSpec):
+        reach, chunk = 0, spec.attention_chunk_size
+    return Group(index, spec.block_size, spec.block_size // hashed, window, reach, chunk)

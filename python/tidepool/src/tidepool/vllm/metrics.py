@@ -17,7 +17,7 @@ NUMBERS = {
     "save_micros": "Time that threads spent in saves, in microseconds.",
     "checksum_micros": "Of the time spent in saves from a GPU, what checksums took, in microseconds.",
     "blocks_replicated": "KV blocks of other hosts that a node of this host has copied after they were loaded.",
-    "saves_delayed": "Steps in which saves waited because too many blocks were being saved.",
+    "saves_delayed": "How often a save was put off, or left out, because too many blocks were being saved.",
     "lookups": "Look-ups of prefixes in the pool.",
     "lookup_blocks_asked": "Blocks that look-ups asked about.",
     "lookup_blocks_found": "Of these, blocks of prefixes that could be loaded.",
@@ -25,7 +25,7 @@ NUMBERS = {
     "lookups_refused": "Look-ups refused because too many were waiting.",
     "lookup_micros": "Time that threads spent in look-ups, in microseconds.",
     "fingerprint_mismatches": "Starts with blocks that another engine of the same model name cannot use.",
-    "notes_refused": "Sessions and hints that were too large to be stored.",
+    "notes_refused": "Sessions and hints that could not be stored.",
 }
 
 

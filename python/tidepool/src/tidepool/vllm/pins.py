@@ -59,6 +59,10 @@ class Pins:
                 events += [] if pin.incomplete else pin.events
         return events
 
+    def forget(self, block_ids: set[int]) -> None:
+        """Takes blocks out of vLLM's prefix cache: nobody finds them there any more; who has them keeps them."""
+        self._block_pool.evict_blocks(block_ids)
+
     def release_all(self) -> None:
         """Lets go of everything."""
         self.release({job: pin.workers_left for job, pin in self._pins.items()}, set(self._pins))

@@ -4,7 +4,6 @@ import logging
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from .. import Pool
@@ -24,6 +23,8 @@ from .metrics import Since, TidepoolStats
 from .pins import Pins
 from .sessions import record_of
 from .settings import Settings
+from .siblings import Unproven, spoiled
+from .tracked import NULL_BLOCK, Tracked
 
 logger = logging.getLogger("vllm.tidepool")  # under vLLM's own, so that its settings apply
 
@@ -31,25 +32,8 @@ logger = logging.getLogger("vllm.tidepool")  # under vLLM's own, so that its set
 _PATIENCE_AT_START = 10.0
 #: Seconds after which this engine's ingredients are offered to the pool again: it may have lost or evicted them.
 _OFFERED_AGAIN = 60.0
-#: vLLM's block that stands for "not needed".
-_NULL_BLOCK = 0
 #: How a request ends that leaves blocks worth saving.
 _ENDED_WELL = ("FINISHED_STOPPED", "FINISHED_LENGTH_CAPPED")
-
-
-@dataclass
-class Tracked:
-    """A request that has blocks."""
-
-    request: Any
-    #: Block tables, one for each KV group of the engine.
-    tables: list[list[int]] = field(default_factory=list)
-    #: Hashed blocks that were offered to the pool, or need not be.
-    offered: int = 0
-    #: Hashed blocks that came from the pool.
-    loaded: range = range(0)
-    #: Whether a load is under way: its blocks hold nothing yet.
-    loading: bool = False
 
 
 class SchedulerSide:
@@ -67,12 +51,17 @@ class SchedulerSide:
         self._fingerprint: Fingerprint | None = None
         self._was_reset = False
         self._ranks: dict[int, RankLayout] = {}
-        self._workers = vllm_config.parallel_config.world_size
+        parallel = vllm_config.parallel_config
+        self._workers = parallel.world_size
         #: Since when requests wait for the workers to describe their memory.
         self._waiting_since: float | None = None
         self._described = time.monotonic()
-        #: Tokens that the engine had when it was last told of a prefix, by request.
-        self._asked: dict[str, int] = {}
+        #: Tokens that the engine had when it was last told of a prefix, and after how many steps, by request.
+        self._asked: dict[str, tuple[int, int]] = {}
+        self._steps = 0
+        #: After so many steps vLLM has seen to the outcome of one.
+        steps_at_once = max(2, getattr(vllm_config, "max_concurrent_batches", 1), parallel.pipeline_parallel_size)
+        self._unproven = Unproven(steps_at_once)
         self._requests: dict[str, Tracked] = {}
         #: Requests whose load failed: they compute, and do not ask again.
         self._failed: set[str] = set()
@@ -88,6 +77,8 @@ class SchedulerSide:
         events = getattr(vllm_config, "kv_events_config", None)
         self._wants_events = bool(events and events.enable_kv_cache_events)
         speculative = vllm_config.speculative_config
+        self._has_windows = any(group.window for group in groups)
+        self._lets_go = any(group.reach is not None for group in groups)
         #: A drafter that reads the model's hidden states needs the last block computed, not loaded.
         self._left_over = max(g.block_size for g in groups) if speculative and speculative.use_eagle() else 0
 
@@ -104,12 +95,13 @@ class SchedulerSide:
 
     def matched_tokens(self, request: Any, computed: int) -> tuple[int | None, bool]:
         """How many tokens after the first ``computed`` the pool has, or None: ask again."""
+        self._asked[request.request_id] = computed, self._steps
         if not self._loads_allowed or request.request_id in self._failed or request.skip_reading_prefix_cache:
             return 0, False
         if self._lookup is None:
             return self._not_begun()
         # With sliding windows the last token is computed from a window that must reach one token further back.
-        tokens = request.num_tokens - (1 if any(group.window for group in self._groups) else 0)
+        tokens = request.num_tokens - (1 if self._has_windows else 0)
         found = self._lookup.ask(
             request.block_hashes,
             computed // self._hashed,
@@ -119,7 +111,6 @@ class SchedulerSide:
         if found is None:
             return None, False
         new = found * self._hashed - self._left_over
-        self._asked[request.request_id] = computed
         return (new, True) if new > 0 else (0, False)
 
     def _not_begun(self) -> tuple[int | None, bool]:
@@ -133,36 +124,47 @@ class SchedulerSide:
 
     def allocated(self, request: Any, blocks: Any, external: int) -> None:
         """Blocks were allocated; the last ``external`` tokens of those computed are to be loaded into them."""
+        local, asked_after = self._asked.get(request.request_id, (0, -1))
         tracked = self._requests.get(request.request_id)
-        if tracked is None:
-            tracked = self._requests[request.request_id] = Tracked(request)
-        tracked.loading = external > 0
+        # A request is asked about just before it is given blocks. Another call for the same ones ends a load.
+        if tracked is None or asked_after == self._steps:
+            tracked = Tracked(request, given_after=self._steps)
+            self._requests[request.request_id] = tracked
+        tracked.load = None
         if not external:
             return
-        local, block_ids = self._asked[request.request_id], blocks.get_block_ids()
+        block_ids = blocks.get_block_ids()
+        tracked.tables = list(block_ids)
         tracked.loaded = range(local // self._hashed, (local + external) // self._hashed)
         places = [(group, self._places(group, block_ids[group.id], tracked.loaded)) for group in self._groups]
         parts = [self._part(request, group, block_ids[group.id], where) for group, where in places if where]
-        self._loads.append(Load(self._job(), request.request_id, parts))
+        tracked.load = Load(self._job(), request.request_id, parts)
+        self._loads.append(tracked.load)
 
     # What is saved
 
     def build_step(self, output: Any) -> Step:
         """Everything that workers do in this step."""
+        self._steps += 1
         for request_id in output.finished_req_ids:
             self._requests.pop(request_id, None)
             self._asked.pop(request_id, None)
             self._failed.discard(request_id)
         for request_id in output.preempted_req_ids or ():
-            if tracked := self._requests.get(request_id):
+            tracked = self._requests.get(request_id)
+            # It may have been given new blocks since.
+            if tracked and tracked.given_after != self._steps - 1:
                 self._requests[request_id] = Tracked(tracked.request)
         loads, self._loads = self._loads, []
         saves, self._last_saves = self._last_saves, []
+        computed = _computed_before(output)
         self._note_tables(output)
+        self._note_windows(computed)
+        self._note_begun(output, computed)
         if self._fingerprint is None:
             return Step(None)
         if self._saves_allowed:
-            saves += self._saves(output)
+            saves += self._saves(output, computed)
         if saves:
             self._describe_again()
         return Step(self._fingerprint.namespace, loads, saves, computes=bool(output.num_scheduled_tokens))
@@ -182,21 +184,65 @@ class SchedulerSide:
                 for table, blocks in zip(tracked.tables, new_blocks, strict=True):
                     table.extend(blocks)
 
-    def _saves(self, output: Any) -> Iterator[Save]:
-        computed = {new.req_id: new.num_computed_tokens for new in output.scheduled_new_reqs}
-        cached = output.scheduled_cached_reqs
-        computed.update(zip(cached.req_ids, cached.num_computed_tokens, strict=True))
+    def _note_windows(self, computed: dict[str, int]) -> None:
+        """vLLM gives what lies behind a window to others, and older versions tell nobody of it."""
+        for request_id, tokens in computed.items() if self._lets_go else ():
+            tracked = self._requests.get(request_id)
+            if tracked is None or not tracked.tables:
+                continue
+            for group in self._groups:
+                table = tracked.tables[group.id]
+                for place in range(group.gone(tracked.passed), min(group.gone(tokens), len(table))):
+                    table[place] = NULL_BLOCK
+            tracked.passed = max(tracked.passed, tokens)
+
+    def _saves(self, output: Any, computed: dict[str, int]) -> Iterator[Save]:
         state = getattr(output, "kv_connector_block_state", None)
         for request_id, before in computed.items():
             tracked = self._requests.get(request_id)
-            if tracked is None:
+            if tracked is None or self._steps < tracked.proven_from:
                 continue
             done = self._full_blocks(tracked, before + output.num_scheduled_tokens[request_id])
             if done > tracked.offered:
-                # Newer versions know a request's blocks; what is tracked here may have been freed where windows slide.
                 tables = state.get_block_ids(request_id) if state else tracked.tables
                 if save := self._save(tracked, tables, done):
                     yield save
+
+    def _note_begun(self, output: Any, computed: dict[str, int]) -> None:
+        """Notes who begins with blocks that another connector fills within this step, or shares some of those."""
+        resumed = output.scheduled_cached_reqs.resumed_req_ids
+        names = [*resumed, *(new.req_id for new in output.scheduled_new_reqs)]
+        known = [(tracked, computed[name]) for name in names if (tracked := self._requests.get(name))]
+        self._unproven.note(self._steps, [(t, self._is_filled_in_this_step(t, before)) for t, before in known])
+
+    def _is_filled_in_this_step(self, tracked: Tracked, before: int) -> bool:
+        """Whether a request begins with tokens that the engine had not when it was given its blocks for this step.
+
+        A load that was waited for is over: those blocks were given earlier.
+        """
+        local, _ = self._asked.get(tracked.request.request_id, (before, 0))
+        return before > local and tracked.given_after == self._steps - 1
+
+    def take_invalid(self, invalid: set[int]) -> None:
+        """Blocks that could not be loaded, and that vLLM has requests compute anew.
+
+        Those of this connector's own loads nobody has read. What was computed from another's is as wrong, and vLLM
+        leaves all of it in its cache until it is computed: it is taken out.
+        """
+        loads = [tracked.load for tracked in self._requests.values() if tracked.load]
+        invalid = invalid.difference(*(part.block_ids() for load in loads for part in load.parts))
+        if not invalid:
+            return
+        wrong = spoiled(invalid, [*self._requests.values(), *self._unproven.requests()])
+        for tracked in self._requests.values():
+            first = tracked.first_of(invalid)
+            tokens = (first or 0) * self._groups[0].block_size
+            if first is not None and tracked.request.num_computed_tokens <= tokens:
+                tracked.offered = min(tracked.offered, tokens // self._hashed)
+            elif tracked.first_of(wrong) is not None:
+                tracked.tainted = True
+        if self._pins:
+            self._pins.forget(wrong)
 
     def _full_blocks(self, tracked: Tracked, tokens: int) -> int:
         """How many hashed blocks are full once ``tokens`` are computed; tokens not sampled yet have no hash."""
@@ -204,7 +250,7 @@ class SchedulerSide:
 
     def _save(self, tracked: Tracked, tables: Sequence[list[int]], done: int, *, is_last: bool = False) -> Save | None:
         """Those of the first ``done`` hashed blocks that were not offered yet."""
-        if self._pins is None or done <= tracked.offered:
+        if self._pins is None or done <= tracked.offered or tracked.tainted:
             return None
         if not self._pins.has_room(is_last=is_last):
             self._counted["saves_delayed"] += 1
@@ -227,10 +273,10 @@ class SchedulerSide:
         if group.step == 1 and isinstance(hashed, range):
             # The common case, of thousands of blocks that a request waits for: nothing is done for each of them.
             run = range(hashed.start, min(hashed.stop, len(table)))
-            if _NULL_BLOCK not in table[run.start : run.stop]:
+            if NULL_BLOCK not in table[run.start : run.stop]:
                 return run
         ends = (index // group.step for index in hashed if (index + 1) % group.step == 0)
-        return [place for place in ends if place < len(table) and table[place] != _NULL_BLOCK]
+        return [place for place in ends if place < len(table) and table[place] != NULL_BLOCK]
 
     def _part(self, request: Any, group: Group, table: list[int], places: Sequence[int]) -> Part:
         if group.step == 1 and isinstance(places, range):
@@ -244,7 +290,7 @@ class SchedulerSide:
     def finished(self, request: Any, block_ids: tuple[list[int], ...]) -> None:
         """A request has ended, and still has its blocks: what became full since its last step is saved."""
         tracked = self._requests.get(request.request_id)
-        if tracked is None or self._fingerprint is None or tracked.loading:
+        if tracked is None or self._fingerprint is None or tracked.load:
             return
         done = self._full_blocks(tracked, request.num_computed_tokens)
         if self._saves_allowed and request.status.name in _ENDED_WELL:
@@ -257,12 +303,12 @@ class SchedulerSide:
             return
         try:
             record = record_of(request, blocks, self._fingerprint.namespace)
-        except ValueError as error:
+            if record:
+                self._lookup.note(*record)
+        # Whatever a request says of itself, the engine goes on.
+        except (ValueError, TypeError, RecursionError) as error:
             self._counted["notes_refused"] += 1
-            logger.warning("request %s: %s; it was not stored", request.request_id, error)
-            return
-        if record:
-            self._lookup.note(*record)
+            logger.warning("request %s: what it says of its session was not stored: %s", request.request_id, error)
 
     # What workers report
 
@@ -358,6 +404,13 @@ class SchedulerSide:
     def _job(self) -> int:
         self._next_job += 1
         return self._next_job
+
+
+def _computed_before(output: Any) -> dict[str, int]:
+    """Tokens that the requests of a step have behind them, by request."""
+    computed = {new.req_id: new.num_computed_tokens for new in output.scheduled_new_reqs}
+    cached = output.scheduled_cached_reqs
+    return computed | dict(zip(cached.req_ids, cached.num_computed_tokens, strict=True))
 
 
 def _without(indexes: range, loaded: range) -> Sequence[int]:

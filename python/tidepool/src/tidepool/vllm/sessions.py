@@ -17,7 +17,8 @@ LARGEST_RECORD = 4096
 
 def record_of(request: Any, blocks: int, namespace: str) -> tuple[str, bytes] | None:
     """The key and the record of a request with a session, or None. Raises ValueError for one that is too large."""
-    given = (request.kv_transfer_params or {}).get("tidepool")
+    params = request.kv_transfer_params
+    given = params.get("tidepool") if isinstance(params, dict) else None
     if not isinstance(given, dict) or not given.get("session") or not blocks:
         return None
     session, parent = str(given["session"]), given.get("parent")

@@ -11,7 +11,7 @@ from .._native import BlockTransfers
 from .fingerprint import chain_prefix
 from .groups import Group
 from .layout import Places, lay_out, lay_out_together
-from .messages import Part, RankLayout, Report, Step
+from .messages import Load, Part, RankLayout, Report, Step
 from .metrics import Since, TidepoolStats
 from .settings import Settings
 
@@ -45,7 +45,11 @@ class WorkerSide:
         self._saved: Step | None = None
         self._layouts: list[str | None] = []
         self._namespace: str | None = None
-        self._loading: dict[int, str] = {}
+        #: Jobs under way.
+        self._loading: dict[int, Load] = {}
+        self._saving: set[int] = set()
+        #: Requests whose loads are over, well or not.
+        self._received: set[str] = set()
         self._report = Report()
         self._failed_blocks: set[int] = set()
         self._failed_requests: set[str] = set()
@@ -64,6 +68,9 @@ class WorkerSide:
         if self._transfers:
             # Registered anew: nothing touches the old cache any more.
             self._transfers.close()
+            self._give_up()
+            # The new threads count from zero.
+            self._since = Since()
         self._layouts = places.descriptions
         self._device = places.device
         self._transfers = BlockTransfers(
@@ -82,6 +89,18 @@ class WorkerSide:
         # Where nobody shuts the engine down: its memory must not go before the threads that move it.
         weakref.finalize(self, self._transfers.close)
 
+    def _give_up(self) -> None:
+        """Whoever waits for a job hears of its end; what it has moved is not in the cache that there is now."""
+        for job, load in list(self._loading.items()):
+            self._end_load(job, [(part.group, block) for part in load.parts for block in part.block_ids()])
+        for job in list(self._saving):
+            self._end_save(job, complete=False)
+        if self._step is not None and self._step is not self._saved:
+            # Computed in the old cache, and not begun yet.
+            self._saved = self._step
+            for save in self._step.saves:
+                self._end_save(save.job, complete=False)
+
     def begin_loads(self, step: Step) -> None:
         """Starts what requests wait for."""
         if self._step is not None:
@@ -90,7 +109,7 @@ class WorkerSide:
         self._step = step
         self._namespace = step.namespace
         for load in step.loads:
-            self._loading[load.job] = load.request
+            self._loading[load.job] = load
             self._moves.load(load.job, self._packed(load.parts), after=self._stream())
 
     def begin_saves(self, step: Step) -> None:
@@ -99,6 +118,7 @@ class WorkerSide:
             return
         self._saved = step
         for save in step.saves:
+            self._saving.add(save.job)
             self._moves.save(save.job, self._packed(save.parts), stripe=self._stripe, after=self._stream())
 
     def begin_idle_saves(self, step: Step) -> None:
@@ -115,20 +135,27 @@ class WorkerSide:
 
     def take_received(self) -> set[str]:
         """Requests whose loads are over, well or not, since the last call."""
-        received = set()
         for warning in BlockTransfers.warnings():
             logger.warning("%s", warning)
         for job, is_load, failed in self._moves.poll() if self._transfers else ():
             if is_load:
-                request = self._loading.pop(job)
-                received.add(request)
-                if failed:
-                    self._note_failure(request, failed)
+                self._end_load(job, failed)
             else:
-                self._report.saved[job] = self._report.saved.get(job, 0) + 1
-                if failed:
-                    self._report.incomplete.add(job)
+                self._end_save(job, complete=not failed)
+        received, self._received = self._received, set()
         return received
+
+    def _end_load(self, job: int, failed: list[tuple[int, int]]) -> None:
+        request = self._loading.pop(job).request
+        self._received.add(request)
+        if failed:
+            self._note_failure(request, failed)
+
+    def _end_save(self, job: int, *, complete: bool) -> None:
+        self._saving.discard(job)
+        self._report.saved[job] = self._report.saved.get(job, 0) + 1
+        if not complete:
+            self._report.incomplete.add(job)
 
     def _note_failure(self, request: str, failed: list[tuple[int, int]]) -> None:
         logger.warning("%d blocks of request %s were not loaded, and will be computed", len(failed), request)
