@@ -1,7 +1,7 @@
 //! The widest non-temporal copy that this processor has.
 
 #[cfg(all(test, target_arch = "x86_64"))]
-pub(super) use x86::{avx2, avx512};
+pub(super) use x86::{avx2, avx512, family};
 #[cfg(target_arch = "x86_64")]
 pub(super) use x86::{copy, fence, is_in_quarters, prefetch, step};
 
@@ -26,14 +26,26 @@ mod x86 {
     /// From this many bytes on the quarters are copied side by side, where that is faster.
     const SIDE_BY_SIDE: usize = 64 << 10;
 
+    /// The first family of AMD's processors that is faster in quarters: Zen 5.
+    const AMD_IN_QUARTERS: u32 = 0x1a;
+
     /// Whether copying quarters side by side is faster: several streams, in pages far from each other, keep more of the memory
-    /// busy than one. On AMD's processors (measured on an EPYC 9004) they are slower instead (docs/performance.md).
+    /// busy than one. On AMD's processors before Zen 5 (measured on an EPYC 9004) they are slower instead (docs/performance.md).
     pub(in super::super) fn is_in_quarters() -> bool {
         static IS: LazyLock<bool> = LazyLock::new(|| {
             let maker = __cpuid(0);
-            [maker.ebx, maker.edx, maker.ecx].map(u32::to_le_bytes).as_flattened() != b"AuthenticAMD"
+            let is_amd = [maker.ebx, maker.edx, maker.ecx].map(u32::to_le_bytes).as_flattened() == b"AuthenticAMD";
+            !is_amd || family(__cpuid(1).eax) >= AMD_IN_QUARTERS
         });
         *IS
+    }
+
+    /// The family that a processor's signature names. What has no room in the first field is added by a second one.
+    pub(in super::super) const fn family(signature: u32) -> u32 {
+        match (signature >> 8) & 0xf {
+            0xf => 0xf + ((signature >> 20) & 0xff),
+            family => family,
+        }
     }
 
     /// Copies `len` bytes with non-temporal stores. Not ordered before later stores until [`fence`].

@@ -313,3 +313,12 @@ fn helpers_copy_while_the_caller_does_something_else_and_a_panic_of_his_leaves_n
     assert!(panicked.is_err());
     copy(&mut |_| {});
 }
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn a_processors_family_is_read_from_its_signature() {
+    use super::stream::family;
+    // As processors answer: an EPYC 7003 and 9004 (Zen 3 and 4), a 9005 (Zen 5), a Xeon of Intel's sixth family.
+    let signatures = [0x00a0_0f11, 0x00a1_0f11, 0x00b0_0f21, 0x000c_06f2];
+    assert_eq!(signatures.map(family), [0x19, 0x19, 0x1a, 6]);
+}
