@@ -19,6 +19,7 @@ use crate::core::Core;
 use crate::counters::add;
 use crate::error::PutError;
 use crate::peers::{NodeKey, Peer};
+use std::collections::HashMap;
 use std::sync::Arc;
 use tidepool_types::{BlockId, Deadline, InvalidInput, NodeName, Version, check_block_len};
 use tidepool_wire::message::{BATCH_KEYS, Pin, PullOutcome};
@@ -80,12 +81,19 @@ impl Client {
         results.pop().unwrap_or(Err(PutError::NoNode))
     }
 
-    /// Stores many blocks, each with its own result, in the order of `items`.
+    /// Stores many blocks, each with its own result, in the order of `items`. Of several under one key only the first is put;
+    /// the others are held if that one is.
     pub fn put_batch(&self, items: &[PutItem<'_>], options: &PutOptions) -> Vec<Result<Stored, PutError>> {
         let (core, deadline) = (self.core(), self.deadline());
         let mut jobs = jobs_of(core, items, options);
+        let again = take_out_repeated(&mut jobs);
         held::find_here(core, &mut jobs, deadline);
         store_all(core, &mut jobs, &options.prefer, deadline);
+        for (at, first) in again {
+            let Job { holders, declined, failure, .. } = &jobs[first];
+            let (holders, declined, failure) = (holders.clone(), *declined, failure.clone());
+            jobs[at] = Job { holders, declined, failure, ..jobs[at] };
+        }
         jobs.into_iter().map(|job| job.result(core, deadline)).collect()
     }
 }
@@ -121,6 +129,25 @@ pub(crate) fn jobs_of<'a>(core: &Core, items: &'a [PutItem<'a>], options: &PutOp
         job.group = core.id_of(group.as_bytes()).ok();
     }
     jobs
+}
+
+/// Has nothing done for jobs whose block is that of an earlier one; their places, each with that of the first.
+fn take_out_repeated(jobs: &mut [Job<'_>]) -> Vec<(usize, usize)> {
+    let mut sorted: Vec<BlockId> = jobs.iter().map(|job| job.id).collect();
+    sorted.sort_unstable();
+    if sorted.windows(2).all(|pair| pair[0] != pair[1]) {
+        return Vec::new();
+    }
+    let mut firsts = HashMap::new();
+    let mut again = Vec::new();
+    for (at, job) in jobs.iter_mut().enumerate().filter(|(_, job)| job.failure.is_none()) {
+        let first = *firsts.entry(job.id).or_insert(at);
+        if first != at {
+            job.wanted = 0;
+            again.push((at, first));
+        }
+    }
+    again
 }
 
 impl<'a> Job<'a> {

@@ -1,7 +1,7 @@
 //! Putting a key that a live node holds succeeds without moving bytes, and the bytes that are held stay.
 
 use crate::cluster::{BOTH, Cluster, Over, prefer};
-use tidepool_client::{PutItem, PutOptions, Stored};
+use tidepool_client::{PutError, PutItem, PutOptions, Stored};
 
 #[test]
 fn the_second_put_of_a_key_moves_nothing() {
@@ -17,6 +17,33 @@ fn the_second_put_of_a_key_moves_nothing() {
         let written = other.stats().bytes_written_shm + other.stats().bytes_written_socket;
         assert_eq!((written, other.stats().puts_held), (0, 1));
         assert_eq!(other.get(&key).unwrap().as_deref(), Some(&b"first"[..]));
+    }
+}
+
+#[test]
+fn of_a_key_that_is_twice_in_a_batch_only_the_first_is_put() {
+    // A batch is sealed from its end, so the last one was stored; and with a first that had no room, the second was.
+    let cluster = Cluster::new(2);
+    for over in BOTH {
+        let client = cluster.client(over);
+        let key = format!("{over:?}");
+        let huge = vec![0; 17 << 20];
+        let item = |key, data| PutItem::new(key, data);
+        let items = [
+            item(&*key, &b"first"[..]),
+            item("huge", &huge),
+            item("", b"bad"),
+            item(&key, b"other"),
+            item("huge", b"small"),
+        ];
+        let stored = client.put_batch(&items, &prefer("n1"));
+        assert_eq!(stored[0], Ok(Stored { replicas: 1, moved: true }));
+        assert_eq!(stored[3], Ok(Stored { replicas: 1, moved: false }));
+        assert!(stored[2].is_err());
+        assert!(matches!(stored[1], Err(PutError::TooLarge { .. })), "{stored:?}");
+        assert_eq!(stored[4], stored[1]);
+        assert_eq!(client.get(&key).unwrap().as_deref(), Some(&b"first"[..]));
+        assert_eq!(client.get("huge"), Ok(None));
     }
 }
 
