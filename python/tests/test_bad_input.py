@@ -1,5 +1,6 @@
 """Bad input gets an error that says what is allowed, and never costs the process."""
 
+import asyncio
 import multiprocessing
 import os
 from pathlib import Path
@@ -84,6 +85,63 @@ def test_a_forked_child_is_told_and_does_not_hang(pool: Pool) -> None:
     child.join(20)
     assert child.exitcode == 7
     assert pool.get("key") == b"value"
+
+
+def use_async_after_fork(pool: tidepool.AsyncPool) -> None:
+    try:
+        asyncio.run(pool.get("key"))
+    except tidepool.ForkedError:
+        os._exit(7)
+    os._exit(1)
+
+
+def test_a_forked_child_of_an_async_pool_is_told_too(pool: Pool) -> None:
+    """It waited for ever, for a thread that only the parent has."""
+    both = tidepool.AsyncPool(pool)
+    asyncio.run(both.put("key", b"value"))
+    child = multiprocessing.get_context("fork").Process(target=use_async_after_fork, args=(both,))
+    child.start()
+    child.join(20)
+    assert child.exitcode == 7
+
+
+def test_a_wait_of_more_than_a_year_is_refused(pool: Pool) -> None:
+    """The moment at which it ends overflowed, which was a panic."""
+    with pytest.raises(tidepool.InvalidError, match=r"like 0\.5, up to a year"):
+        pool.get("key", deadline=1e19)
+
+
+def test_what_is_no_list_of_keys_is_named(pool: Pool) -> None:
+    class Places:
+        """As an array has them, which is not registered as a sequence."""
+
+        def __len__(self) -> int:
+            return 2
+
+        def __getitem__(self, place: int) -> str:
+            return ["key", "other"][place]
+
+    one = {"key": 1}
+    for wrong, name in (("key", "str"), (b"key", "bytes"), (set(one), "set"), (one, "dict"), (None, "NoneType")):
+        with pytest.raises(TypeError, match=f"keys is a list or another sequence of them, not {name}"):
+            pool.exists_many(wrong)  # type: ignore[arg-type]
+    assert pool.exists_many(("key", b"other")) == [False, False]
+    assert pool.exists_many(Places()) == [False, False]  # type: ignore[arg-type]
+
+
+def test_a_node_is_not_started_with_addresses_that_cannot_be(scratch: Path) -> None:
+    """It started, and could never be found."""
+    with pytest.raises(tidepool.InvalidError, match='catalogs: "no-port" is no address: allowed is host:port'):
+        tidepool.Node("nowhere", 16 << 20, ["no-port"], dir=scratch)
+    with pytest.raises(tidepool.InvalidError, match='advertise: "host:99999" is no address'):
+        tidepool.Node("nowhere", 16 << 20, ["127.0.0.1:1"], dir=scratch, advertise="host:99999")
+
+
+def test_a_key_that_is_much_too_long_is_not_repeated_whole(pool: Pool) -> None:
+    with pytest.raises(tidepool.InvalidError) as raised:
+        pool.get("x" * 1_000_000)
+    assert len(str(raised.value)) < 2000
+    assert raised.value.key == "x" * 1_000_000
 
 
 def test_a_forked_child_that_only_ends_does_not_hang(pool: Pool) -> None:

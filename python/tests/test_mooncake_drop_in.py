@@ -1,15 +1,18 @@
 """What the drop-in adds to Mooncake's own behaviour: clear errors where something is missing."""
 
 import ctypes
+import errno
 import importlib.util
 import logging
 import os
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import patch
 
 import mooncake.store as store_module
 import pytest
@@ -55,6 +58,9 @@ def test_a_module_that_is_not_provided_names_the_alternative() -> None:
 def test_tensor_calls_say_what_to_do_instead(master: Master) -> None:
     with pytest.raises(NotImplementedError, match="store the tensor's bytes"):
         MooncakeDistributedStore().put_tensor("key", None)
+    # Engines look for newer calls with hasattr, which raised.
+    assert not hasattr(MooncakeDistributedStore(), "put_tensor")
+    assert getattr(MooncakeDistributedStore(), "batch_get_tensor", None) is None
 
 
 def test_classes_that_are_not_offered_say_so() -> None:
@@ -129,6 +135,12 @@ def test_memory_that_is_not_registered_is_refused_and_does_not_crash(master: Mas
     assert store.register_buffer(at, 100) == 0
     assert store.get_into("key", at, 100) == 5
     assert store.get_into("key", at + 90, 20) == -600
+    # One bad address in a batch failed all of it.
+    assert store.batch_get_into(["key", "key"], [4096, at], [100, 100]) == [-600, 5]
+    assert store.batch_put_from(["one", "two"], [at, 4096], [5, 5]) == [0, -600]
+    assert store.batch_put_from_multi_buffers(["p", "q"], [[at, 4096], [at, at]], [[1, 1], [1, 1]]) == [-600, 0]
+    assert (store.get("one"), store.get("q")) == (b"12345", b"11")
+    assert store.get_into_ranges([at], [["key"] * 2], [[[0], [50]]], [[[0], [1]]], [[[5], [100]]]) == [[[5], [-600]]]
     assert store.unregister_buffer(at) == 0
     store.close()
 
@@ -140,6 +152,150 @@ def test_a_buffer_with_gaps_is_put_without_them(master: Master) -> None:
     assert store.put("numbers", memoryview(bytes(range(16))).cast("d")) == 0
     assert store.get("numbers") == bytes(range(16))
     store.close()
+
+
+def test_a_buffer_pool_goes_on_when_its_store_is_set_up_again(master: Master) -> None:
+    """Its free buffers were lent again, but no longer registered."""
+    store = new_store(master)
+    pool = store_module.BufferPool(store, MIB)
+    pool.acquire(1000).release()
+    store.close()
+    assert store.setup("localhost", "P2PHANDSHAKE", 32 * MIB, 0, "tcp", "", master.address) == 0
+    with pool.acquire(1000) as lease:
+        assert store.put_from("lent", lease.ptr, 1000) == 0
+    pool.close()
+    store.close()
+
+
+def test_what_is_no_pattern_removes_nothing(master: Master) -> None:
+    """None removed every block: it is what remove_all passes on."""
+    store = new_store(master)
+    assert store.put("kept", b"bytes") == 0
+    for pattern in (None, b"kept", 5):
+        with pytest.raises(TypeError, match="regex_pattern is a str"):
+            store.remove_by_regex(pattern, True)  # type: ignore[arg-type]
+    assert store.get("kept") == b"bytes"
+    store.close()
+
+
+def test_of_a_key_that_is_twice_in_a_batch_the_first_is_stored(master: Master) -> None:
+    """The last one was, by the order in which a batch is sealed."""
+    store, other = new_store(master), new_store(master)
+    for turn in range(20):
+        keys = [f"{turn} a", f"{turn} b", f"{turn} a"]
+        assert store.put_batch(keys, [b"first" * 10, b"b", b"second" * 20]) == 0
+        assert other.get(keys[0]) == b"first" * 10
+        assert len(store.get_replica_desc(keys[0])) == 1
+    store.close()
+    other.close()
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.01, 0.03, 0.1])
+def test_a_store_that_is_closed_while_a_segment_is_mounted_does_not_hang(master: Master, delay: float) -> None:
+    """The mount waited for Python's lock with the store's own in its hands, and close the other way round."""
+    store = new_store(master)
+    mounted: list[int] = []
+    thread = threading.Thread(target=lambda: mounted.append(store.allocate_and_mount_segment(256 * MIB)["ret"]))
+    thread.start()
+    time.sleep(delay)
+    assert store.close() == 0
+    thread.join(20)
+    assert not thread.is_alive()
+    assert mounted[0] in (0, -1, -600)
+
+
+def test_who_waits_for_a_buffer_hears_that_the_store_is_closed(master: Master) -> None:
+    """It waited for good: a store that is closed tells its pools nothing."""
+    store = new_store(master)
+    pool = store_module.BufferPool(store, MIB)
+    lease = pool.acquire(MIB)
+    threading.Timer(0.1, store.close).start()
+    with pytest.raises(RuntimeError, match="not initialized"):
+        pool.acquire(MIB, timeout=20)
+    lease.release()
+
+
+def test_a_buffer_that_cannot_be_had_is_refused_at_once(master: Master) -> None:
+    """It was taken for one that others had, and waited for, for ever."""
+    store = new_store(master)
+    for pool in (store_module.BufferPool(store), store_module.BufferPool(store, 1 << 52)):
+        with pytest.raises(RuntimeError, match="exceeds pool capacity"):
+            pool.acquire(1 << 50)
+        pool.close()
+    store.close()
+
+
+def test_of_a_key_that_is_twice_in_a_batch_both_have_the_firsts_outcome(master: Master) -> None:
+    """The second was put by itself: with a first that found no room, it was stored, or another of the same key was."""
+    store = new_store(master)
+    large, small = b"x" * (64 * MIB), b"y" * 10
+    codes = store._put(["twice", "other", "twice"], [large, small, small], store_module.ReplicateConfig().terms())
+    assert codes[0] == codes[2] != 0
+    assert codes[1] == 0
+    assert store.is_exist("twice") == 0
+    store.close()
+
+
+def test_a_session_keeps_the_config_it_was_begun_with(master: Master) -> None:
+    """What its caller did with the config afterwards changed the put at the end, or lost it."""
+    store = new_store(master)
+    source = ctypes.create_string_buffer(b"x" * 100)
+    at = ctypes.addressof(source)
+    assert store.register_buffer(at, 100) == 0
+    config = store_module.ReplicateConfig()
+    assert store.batch_put_session_start(["session"], [100], config) == [0]
+    config.replica_num = 0
+    assert store.batch_put_from_multi_buffer_ranges(["session"], [[at]], [[100]], [[0]]) == [100]
+    assert store.batch_put_session_end(["session"]) == [0]
+    assert store.get("session") == b"x" * 100
+    store.close()
+
+
+def test_flags_may_be_anything_that_is_true_or_false(master: Master) -> None:
+    store = new_store(master)
+    for force in (1, True, "yes"):
+        assert store.put("flagged", b"1") == 0
+        assert store.is_exist("flagged") == 1
+        assert store.remove("flagged", 0) == -706  # type: ignore[arg-type]
+        assert store.remove("flagged", force) == 0  # type: ignore[arg-type]
+    assert store.batch_get_into_multi_buffers([], [], [], 1) == []
+    assert store.remove_all(None) == 0  # type: ignore[arg-type]
+    store.close()
+
+
+def test_a_subclass_may_have_arguments_of_its_own(master: Master) -> None:
+    class Named(MooncakeDistributedStore):
+        def __init__(self, name: str, *, size: int) -> None:
+            super().__init__()
+            self.name, self.size = name, size
+
+    assert Named("mine", size=3).health_check() == 1
+
+
+@pytest.mark.parametrize("host", ["a-pod." + "name." * 12 + "svc.cluster.local", "::1", "[::1]"])
+def test_a_host_with_a_long_name_or_an_ipv6_address_brings_a_segment(master: Master, host: str) -> None:
+    """Each was refused, because segments are named after their hosts."""
+    if ":" in host and not has_ipv6():
+        pytest.skip("this host has no IPv6, so nothing is proved about it")
+    store = MooncakeDistributedStore()
+    assert store.setup(host, "P2PHANDSHAKE", 32 * MIB, 0, "tcp", "", master.address) == 0
+    config = store_module.ReplicateConfig()
+    config.preferred_segment = store.get_hostname()
+    assert store.put("named", b"bytes", config) == 0
+    assert store.get("named") == b"bytes"
+    assert store.get_hostname() in master.page("/get_all_segments")[1].splitlines()
+    # A further segment is where the first one is: its host was taken from the first one's name.
+    [mounted] = store.allocate_and_mount_segment(16 * MIB)["segment_ids"]
+    with tidepool.Pool.connect([master.address], dir=os.environ["TIDEPOOL_DIR"]) as pool:
+        addresses = {node.name: node.address for node in pool.nodes()}
+    hosts = {str(addresses[name]).rpartition(":")[0].strip("[]") for name in (store.get_hostname(), mounted)}
+    assert hosts == {host.strip("[]")}
+    store.close()
+
+
+def has_ipv6() -> bool:
+    with socket.socket(socket.AF_INET6) as probe:
+        return probe.connect_ex(("::1", 1)) == errno.ECONNREFUSED
 
 
 def test_tasks_are_bounded() -> None:
@@ -177,6 +333,20 @@ def test_settings_that_cannot_be_are_named(master: Master, caplog: pytest.LogCap
     assert setup(protocol="bogus") == -1
     assert "protocol is 'bogus'" in caplog.text
     assert setup(master_server_addr="") == -600
+    assert setup(master_server_addr=",") == -600
+    assert setup(local_buffer_size="10%") == -600
+    assert setup(global_segment_size="99999999T") == -600
+    assert setup(master_server_addr="127.0.0.1:99999") == -1
+    assert "port from 0 to 65535, is missing" in caplog.text
+    for address in ("127.0.0.1:abc", "a b:1", ""):
+        assert MooncakeDistributedStore().setup_dummy(0, 0, address) == -1
+    store = MooncakeDistributedStore()
+    assert store.setup(config={"master_server_addr": master.address, "global_segment_size": 0}) == 0
+    assert store.allocate_and_mount_segment(MIB, "bogus")["ret"] == -1
+    for wrong in (-1, 1 << 64):
+        with pytest.raises(TypeError, match=rf"is {wrong}: allowed are whole numbers from 0 to"):
+            store.register_buffer(0, wrong)
+    store.close()
     assert MooncakeDistributedStore().setup({}) == -600
     with pytest.raises(TypeError, match="unknown"):
         MooncakeDistributedStore().setup("localhost", "", 0, 0, "tcp", "", master.address, nonsense=True)
@@ -241,8 +411,13 @@ def test_a_standalone_client_serves_engines_without_memory(master: Master) -> No
     while "is mounted" not in process.stderr.readline():
         assert process.poll() is None
     store = MooncakeDistributedStore()
-    assert store.setup_dummy(MIB, MIB, f"127.0.0.1:{port}") == 0
+    # A proxy that the environment names was asked instead.
+    with patch.dict(os.environ, {"http_proxy": "http://127.0.0.1:9"}):
+        assert store.setup_dummy(MIB, MIB, f"127.0.0.1:{port}") == 0
     assert store.put("kept", b"by the standalone client") == 0
+    taken = subprocess.run(line, capture_output=True, text=True, timeout=30, check=False)
+    assert taken.returncode == 1
+    assert f"engines (--port) cannot be served at 127.0.0.1, port {port}: Address already in use" in taken.stderr
     store.close()
     other = MooncakeDistributedStore()
     assert other.setup_dummy(MIB, MIB, f"127.0.0.1:{port}") == 0

@@ -1,11 +1,18 @@
-"""Where ``mooncake_master`` listens."""
+"""Where ``mooncake_master`` listens, and what its admin pages do beyond what Mooncake's own tests ask of them."""
 
+import http.client
+import json
+import shutil
 import socket
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from .mooncake_store.conftest import free_port
+import pytest
+from mooncake.store import MooncakeDistributedStore
+
+from .mooncake_store.conftest import MIB, Master, free_port
 
 
 @contextmanager
@@ -36,3 +43,60 @@ def test_admin_pages_listen_where_the_master_does_unless_told_otherwise() -> Non
         assert [is_open("127.0.0.2", port) for port in ports] == [False, True]
     with listening() as ports:
         assert [is_open("127.0.0.2", port) for port in ports] == [True, True]
+    with listening("--rpc_address=localhost") as ports:
+        assert [is_open("127.0.0.1", port) for port in ports] == [True, True]
+    with listening("--rpc_address=127.0.0.1") as ports:
+        line = ["mooncake_master", "--rpc_port=0", f"--metrics_port={ports[1]}", "--rpc_address=127.0.0.1"]
+        taken = subprocess.run(line, capture_output=True, text=True, timeout=30, check=False)
+        assert taken.returncode == 1
+        assert f"admin pages (--metrics_port) cannot be served at 127.0.0.1, port {ports[1]}" in taken.stderr
+
+
+@pytest.fixture
+def master(monkeypatch: pytest.MonkeyPatch) -> Iterator[Master]:
+    directory = tempfile.mkdtemp(dir="/dev/shm", prefix="tidepool-master-")
+    monkeypatch.setenv("TIDEPOOL_DIR", directory)
+    master = Master(lease_ms=60_000)
+    yield master
+    ended = master.stop()
+    shutil.rmtree(directory)
+    assert ended == 0
+
+
+def test_the_page_that_removes_everything_leaves_what_is_leased_unless_forced(master: Master) -> None:
+    """It removed all blocks, leased or not."""
+    store = MooncakeDistributedStore()
+    assert store.setup("localhost", "P2PHANDSHAKE", 32 * MIB, 0, "tcp", "", master.address) == 0
+    assert (store.put("leased", b"1"), store.put("free", b"1")) == (0, 0)
+    assert store.get("leased") == b"1"
+    for path, removed, left in (
+        ("/api/v1/remove_all", 1, [1, 0]),
+        ("/api/v1/remove_all?force=false", 0, [1, 0]),
+        ("/api/v1/remove_all?force=true", 1, [0, 0]),
+    ):
+        status, text = master.page(path, b"")
+        assert (status, json.loads(text)) == (200, {"success": True, "removed_count": removed})
+        assert store.batch_is_exist(["leased", "free"]) == left
+    store.close()
+
+
+def test_pages_answer_whatever_they_are_sent(master: Master) -> None:
+    """A body of brackets, or a length that is no number, closed the connection without an answer."""
+    assert master.page("/api/v1/drain_jobs", b"[" * 200_000)[0] == 400
+    assert master.page("/api/v1/drain_jobs", b"{")[1].startswith('{"success": false, "error_code": -600')
+    assert master.page("/batch_query_keys")[0] == 400
+    connection = http.client.HTTPConnection("127.0.0.1", master.admin_port, timeout=10)
+    connection.putrequest("POST", "/api/v1/drain_jobs")
+    connection.putheader("Content-Length", "\xb2")
+    connection.endheaders()
+    assert connection.getresponse().status == 413
+    connection.close()
+    stores = [MooncakeDistributedStore() for _ in range(2)]
+    for store in stores:
+        assert store.setup("localhost", "P2PHANDSHAKE", 16 * MIB, 0, "tcp", "", master.address) == 0
+    lines = master.page("/metrics")[1].splitlines()
+    names = [line.partition("{")[0] for line in lines if line.startswith("segment_")]
+    assert names == sorted(names)
+    assert len(names) == 4
+    for store in stores:
+        store.close()

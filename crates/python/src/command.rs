@@ -7,7 +7,7 @@ use std::ffi::OsString;
 #[pyfunction]
 pub(crate) fn main(py: Python<'_>) -> PyResult<u8> {
     let sys = py.import("sys")?;
-    let arguments: Vec<String> = sys.getattr("argv")?.extract()?;
+    let arguments: Vec<OsString> = sys.getattr("argv")?.extract()?;
     let python: OsString = sys.getattr("executable")?.extract()?;
     tidepool::bench::side::set_program(vec![python, "-m".into(), "tidepool".into()]);
     Ok(py.detach(|| tidepool::run(arguments)).0)

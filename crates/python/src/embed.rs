@@ -76,6 +76,17 @@ impl Node {
         smallest_expected_block: u64,
     ) -> PyResult<Self> {
         let node_name = NodeName::new(name).map_err(|error| errors::invalid(&error, None))?;
+        for (field, address) in catalogs
+            .iter()
+            .map(|address| ("catalogs", address))
+            .chain(advertise.iter().map(|address| ("advertise", address)))
+        {
+            if !tidepool_client::catalogs::has_port(address) {
+                let message =
+                    format!("{field}: {address:?} is no address: allowed is host:port, with a port up to 65535");
+                return Err(raise("InvalidError", message, None));
+            }
+        }
         let config = tidepool_node::NodeConfig {
             name: node_name,
             dir,
@@ -168,9 +179,12 @@ impl Catalog {
     }
 }
 
+/// The longest wait there is: clocks cannot tell moments at any distance.
+const A_YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
+
 /// A length of time that Python gives in seconds.
 pub(crate) fn seconds(field: &str, value: f64) -> PyResult<Duration> {
-    let message = || format!("{field} is {value}: allowed is a number of seconds above 0, like 0.5");
-    let duration = Duration::try_from_secs_f64(value).ok().filter(|duration| !duration.is_zero());
+    let message = || format!("{field} is {value}: allowed is a number of seconds above 0, like 0.5, up to a year");
+    let duration = Duration::try_from_secs_f64(value).ok().filter(|wait| !wait.is_zero() && *wait <= A_YEAR);
     duration.ok_or_else(|| raise("InvalidError", message(), None))
 }

@@ -32,10 +32,12 @@ impl<T> Local<T> {
     }
 
     pub(crate) fn get(&self) -> PyResult<&T> {
-        if self.is_here() {
-            return Ok(&self.value);
-        }
-        Err(errors::forked())
+        self.here().ok_or_else(errors::forked)
+    }
+
+    /// The value, unless it was made before a fork.
+    pub(crate) fn here(&self) -> Option<&T> {
+        self.is_here().then_some(&*self.value)
     }
 
     fn is_here(&self) -> bool {

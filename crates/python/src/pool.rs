@@ -5,7 +5,7 @@ use crate::buffers::{Source, Target};
 use crate::embed::seconds;
 use crate::errors::{self, raise};
 use crate::fork::Local;
-use crate::keys::Key;
+use crate::keys::{Key, Keys};
 use crate::signals;
 use crate::view::View;
 use pyo3::prelude::*;
@@ -197,7 +197,7 @@ impl Pool {
     fn get_many<'py>(
         &self,
         py: Python<'py>,
-        keys: Vec<Key>,
+        keys: Keys,
         deadline: Option<f64>,
     ) -> PyResult<Vec<Option<Bound<'py, PyBytes>>>> {
         let client = self.client(deadline)?;
@@ -242,7 +242,7 @@ impl Pool {
     fn get_many_into<'py>(
         &self,
         py: Python<'py>,
-        keys: Vec<Key>,
+        keys: Keys,
         mut into: Vec<Target>,
         deadline: Option<f64>,
     ) -> PyResult<Vec<Option<Bound<'py, PyAny>>>> {
@@ -293,7 +293,7 @@ impl Pool {
 
     /// Which of ``keys`` the pool holds, in order.
     #[pyo3(signature = (keys, *, deadline = None))]
-    fn exists_many(&self, py: Python<'_>, keys: Vec<Key>, deadline: Option<f64>) -> PyResult<Vec<bool>> {
+    fn exists_many(&self, py: Python<'_>, keys: Keys, deadline: Option<f64>) -> PyResult<Vec<bool>> {
         let client = self.client(deadline)?;
         py.detach(|| client.exists(&keys)).map_err(|error| errors::invalid_among(&error, &keys))
     }
@@ -304,7 +304,7 @@ impl Pool {
     /// >>> pool.match_prefix([["chain/0", "chain/1", "chain/2"], ["chain/0"]]).runs
     /// [2, 1]
     #[pyo3(signature = (chains, *, deadline = None))]
-    fn match_prefix(&self, py: Python<'_>, chains: Vec<Vec<Key>>, deadline: Option<f64>) -> PyResult<Match> {
+    fn match_prefix(&self, py: Python<'_>, chains: Vec<Keys>, deadline: Option<f64>) -> PyResult<Match> {
         let client = self.client(deadline)?;
         let matches = py.detach(|| client.match_prefix(&chains));
         matches.map(Match::from).map_err(|error| errors::invalid_among(&error, chains.iter().flatten()))
@@ -324,7 +324,7 @@ impl Pool {
 
     /// Removes many blocks, with one answer each.
     #[pyo3(signature = (keys, *, deadline = None))]
-    fn remove_many(&self, py: Python<'_>, keys: Vec<Key>, deadline: Option<f64>) -> PyResult<Vec<Removed>> {
+    fn remove_many(&self, py: Python<'_>, keys: Keys, deadline: Option<f64>) -> PyResult<Vec<Removed>> {
         let client = self.client(deadline)?;
         let removals = py.detach(|| client.remove_batch(&keys));
         let removals = removals.map_err(|error| errors::invalid_among(&error, &keys))?;

@@ -26,7 +26,7 @@ pub enum InvalidInput {
     },
     /// A name that cannot name a node.
     #[error(
-        "node name {0:?}: a name has 1 to 64 characters out of a-z A-Z 0-9 . _ -, and starts with a letter or a digit"
+        "node name {0:?}: a name has 1 to 64 characters out of a-z A-Z 0-9 . _ - :, and starts with a letter or a digit"
     )]
     NodeName(String),
 }

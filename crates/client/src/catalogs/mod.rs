@@ -149,7 +149,10 @@ impl Catalogs {
         let inside = runtime.enter();
         let peer = |address: &String| match Peer::new(address, &config) {
             Ok(peer) if has_port(address) => Ok(Arc::new(peer)),
-            Ok(_) => Err(CatalogsError::Address { address: address.clone(), reason: "the port is missing".to_owned() }),
+            Ok(_) => Err(CatalogsError::Address {
+                address: address.clone(),
+                reason: "its host, or its port from 0 to 65535, is missing".to_owned(),
+            }),
             Err(error) => Err(CatalogsError::Address { address: address.clone(), reason: error.to_string() }),
         };
         let peers = addresses.iter().map(peer).collect::<Result<_, _>>()?;
@@ -205,7 +208,9 @@ impl Catalogs {
     }
 }
 
-fn has_port(address: &str) -> bool {
+/// Whether `address` is `host:port`.
+#[must_use]
+pub fn has_port(address: &str) -> bool {
     address.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
 }
 

@@ -20,7 +20,7 @@ use crate::embed::seconds;
 use crate::errors::{self, raise};
 use crate::exit::{AtExit, close_at_exit};
 use crate::fork::Local;
-use crate::keys::Key;
+use crate::keys::{Key, Keys};
 use crate::signals::{answers_within, interruptible};
 use codes::{INVALID_PARAMS, OBJECT_NOT_FOUND, OK};
 use number::Number;
@@ -30,6 +30,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use registered::{Piece, Registered};
 use std::collections::HashMap;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use terms::Terms;
@@ -41,6 +42,7 @@ use tidepool_types::ByteSize;
 /// The store that `mooncake.store.MooncakeDistributedStore` builds on.
 #[pyclass(module = "tidepool._native", name = "MooncakeStore", subclass, frozen)]
 pub(crate) struct MooncakeStore {
+    /// Never held while Python's lock is let go or taken: whoever waits for this one has that one.
     connected: Arc<RwLock<Option<Local<Connected>>>>,
     registered: Registered,
 }
@@ -52,12 +54,15 @@ impl AtExit for RwLock<Option<Local<Connected>>> {
     }
 }
 
+/// A read of a block, or of a range of it, into pieces of the caller's memory.
+type Read<'a> = (&'a Key, Option<Range<u64>>, &'a [Piece]);
+
 struct Connected {
     client: Client,
     /// The memory that this process brings, if any.
     segment: Option<Node>,
     /// More memory, mounted later, by name.
-    mounted: Mutex<HashMap<String, Node>>,
+    mounted: Arc<Mutex<HashMap<String, Node>>>,
     catalogs: Vec<String>,
 }
 
@@ -98,22 +103,62 @@ impl Segment<'_> {
 impl MooncakeStore {
     /// The client; `None` before set-up and after close, which users see as a code and not as an exception.
     fn client(&self) -> PyResult<Option<Client>> {
-        let connected = self.connected.read().unwrap_or_else(PoisonError::into_inner);
-        connected.as_ref().map(|connected| Ok(connected.get()?.client.clone())).transpose()
+        self.take(|connected| connected.client.clone())
+    }
+
+    /// What `take` takes from the connection, if there is one. An error is made without the lock: that may let go of Python's.
+    fn take<T>(&self, take: impl FnOnce(&Connected) -> T) -> PyResult<Option<T>> {
+        let taken = {
+            let connected = self.connected.read().unwrap_or_else(PoisonError::into_inner);
+            connected.as_ref().map(|connected| connected.here().map(take))
+        };
+        taken.map(|taken| taken.ok_or_else(errors::forked)).transpose()
     }
 
     /// Reads blocks into pieces of registered memory. One code each: the bytes read, or what went wrong.
     fn read<P: AsRef<[Piece]> + Sync>(&self, py: Python<'_>, keys: &[Key], pieces: &[P]) -> PyResult<Vec<i64>> {
         let Some(client) = self.client()? else { return Ok(vec![INVALID_PARAMS; keys.len()]) };
-        if keys.len() != pieces.len() || !self.registered.hold(pieces.iter().flat_map(AsRef::as_ref)) {
+        if keys.len() != pieces.len() {
             return Ok(vec![INVALID_PARAMS; keys.len()]);
         }
+        let reads = keys.iter().zip(pieces).map(|(key, pieces)| (key, None, pieces.as_ref())).collect();
+        Ok(self.read_registered(py, &client, reads))
+    }
+
+    /// Those of the reads whose pieces all lie in registered memory; the others are refused.
+    fn read_registered(&self, py: Python<'_>, client: &Client, reads: Vec<Read<'_>>) -> Vec<i64> {
+        let held = self.registered.hold_each(reads.iter().map(|(.., pieces)| *pieces));
+        let keys: Vec<&Key> = reads.iter().map(|(key, ..)| *key).collect();
         let read = || {
-            let mut items: Vec<_> =
-                keys.iter().zip(pieces).map(|(key, pieces)| get_item(key, None, pieces.as_ref())).collect();
+            let held = reads.into_iter().zip(&held).filter(|(_, held)| **held);
+            let mut items: Vec<_> = held.map(|((key, range, pieces), _)| get_item(key, range, pieces)).collect();
             client.get_batch_into(&mut items)
         };
-        Ok(py.detach(read).into_iter().zip(keys).map(|(answer, key)| read_code(answer, key)).collect())
+        let mut answers = py.detach(read).into_iter();
+        let mut code = |(key, held): (&Key, &bool)| match held.then(|| answers.next()).flatten() {
+            Some(answer) => read_code(answer, key),
+            None => INVALID_PARAMS,
+        };
+        keys.into_iter().zip(&held).map(&mut code).collect()
+    }
+
+    /// Blocks to be put. One whose pieces do not all lie in registered memory has no bytes, and is refused for that.
+    fn put_items<'a, P: AsRef<[Piece]>>(&self, keys: &'a [Key], pieces: &'a [P]) -> Vec<PutItem<'a>> {
+        let held = self.registered.hold_each(pieces.iter().map(AsRef::as_ref));
+        let item =
+            |((key, pieces), held): ((&'a Key, &'a P), bool)| put_item(key, if held { pieces.as_ref() } else { &[] });
+        keys.iter().zip(pieces).zip(held).map(item).collect()
+    }
+
+    /// Keeps a segment with those `mounted` so far; gives it back if their connection was closed meanwhile.
+    fn keep(&self, name: &str, node: Node, mounted: &Arc<Mutex<HashMap<String, Node>>>) -> Option<Node> {
+        let connected = self.connected.read().unwrap_or_else(PoisonError::into_inner);
+        let now = connected.as_ref().and_then(Local::here);
+        if !now.is_some_and(|now| Arc::ptr_eq(&now.mounted, mounted)) {
+            return Some(node);
+        }
+        mounted.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), node);
+        None
     }
 
     /// Stores blocks, with one code each.
@@ -134,8 +179,10 @@ impl MooncakeStore {
 
 #[pymethods]
 impl MooncakeStore {
+    /// Takes whatever a subclass is made with.
     #[new]
-    fn new() -> Self {
+    #[pyo3(signature = (*_arguments, **_settings))]
+    fn new(_arguments: &Bound<'_, PyAny>, _settings: Option<&Bound<'_, PyAny>>) -> Self {
         let connected = Arc::new(RwLock::new(None));
         close_at_exit(&connected);
         Self { connected, registered: Registered::default() }
@@ -186,7 +233,7 @@ impl MooncakeStore {
             // The segment has just come: the client should know it before the first put.
             py.detach(|| client.members());
         }
-        let connected = Local::new(Connected { client, segment, mounted: Mutex::default(), catalogs });
+        let connected = Local::new(Connected { client, segment, mounted: Arc::default(), catalogs });
         let old = self.connected.write().unwrap_or_else(PoisonError::into_inner).replace(connected);
         py.detach(|| drop(old));
         Ok(())
@@ -205,20 +252,23 @@ impl MooncakeStore {
         segment_bytes: u64,
         smallest_block: u64,
     ) -> PyResult<()> {
-        let connected = self.connected.read().unwrap_or_else(PoisonError::into_inner);
-        let connected = connected.as_ref().ok_or_else(errors::closed)?.get()?;
+        let taken = self.take(|now| (now.client.clone(), now.catalogs.clone(), Arc::clone(&now.mounted)))?;
+        let (client, catalogs, mounted) = taken.ok_or_else(errors::closed)?;
         let segment = Segment { name, dir, listen, advertise, bytes: segment_bytes, smallest_block };
-        let node = segment.start(py, connected.catalogs.clone())?;
-        connected.mounted.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), node);
-        py.detach(|| connected.client.members());
+        let node = segment.start(py, catalogs)?;
+        if let Some(late) = self.keep(name, node, &mounted) {
+            py.detach(|| drop(late));
+            return Err(errors::closed());
+        }
+        // From here on a close ends the segment.
+        drop(mounted);
+        py.detach(|| client.members());
         Ok(())
     }
 
     /// Ends a segment that `_mount` brought, and its blocks. False when there is none of that name.
     fn _unmount(&self, py: Python<'_>, name: &str) -> PyResult<bool> {
-        let connected = self.connected.read().unwrap_or_else(PoisonError::into_inner);
-        let Some(connected) = connected.as_ref() else { return Ok(false) };
-        let node = connected.get()?.mounted.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+        let node = self.take(|now| now.mounted.lock().unwrap_or_else(PoisonError::into_inner).remove(name))?.flatten();
         let found = node.is_some();
         py.detach(|| drop(node));
         Ok(found)
@@ -226,9 +276,7 @@ impl MooncakeStore {
 
     /// Where other hosts reach this process's segment; None without one.
     fn _segment_address(&self) -> PyResult<Option<String>> {
-        let connected = self.connected.read().unwrap_or_else(PoisonError::into_inner);
-        let Some(connected) = connected.as_ref() else { return Ok(None) };
-        Ok(connected.get()?.segment.as_ref().map(|node| node.data_address().to_string()))
+        Ok(self.take(|now| now.segment.as_ref().map(|node| node.data_address().to_string()))?.flatten())
     }
 
     /// Whether set-up has been done, and no close since.
@@ -270,7 +318,7 @@ impl MooncakeStore {
     fn batch_get_into(
         &self,
         py: Python<'_>,
-        keys: Vec<Key>,
+        keys: Keys,
         buffer_ptrs: Vec<Number>,
         sizes: Vec<Number>,
     ) -> PyResult<Vec<i64>> {
@@ -281,14 +329,14 @@ impl MooncakeStore {
         self.read(py, &keys, &pieces)
     }
 
-    #[pyo3(signature = (keys, all_buffer_ptrs, all_sizes, prefer_alloc_in_same_node = false))]
+    #[pyo3(signature = (keys, all_buffer_ptrs, all_sizes, prefer_alloc_in_same_node = None))]
     fn batch_get_into_multi_buffers(
         &self,
         py: Python<'_>,
-        keys: Vec<Key>,
+        keys: Keys,
         all_buffer_ptrs: Vec<Vec<Number>>,
         all_sizes: Vec<Vec<Number>>,
-        prefer_alloc_in_same_node: bool,
+        prefer_alloc_in_same_node: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Vec<i64>> {
         // Only about where Mooncake stages what it reads; nothing is staged here.
         let _ = prefer_alloc_in_same_node;
@@ -299,25 +347,19 @@ impl MooncakeStore {
     }
 
     /// Reads ranges of blocks: each (key, source offset) into (buffer, destination offset).
-    fn _get_ranges(&self, py: Python<'_>, ranges: Vec<(Key, Number, u64, Number)>) -> PyResult<Vec<i64>> {
+    fn _get_ranges(&self, py: Python<'_>, ranges: Vec<(Key, Number, Number, Number)>) -> PyResult<Vec<i64>> {
         let Some(client) = self.client()? else { return Ok(vec![INVALID_PARAMS; ranges.len()]) };
         let pieces: Vec<Piece> = ranges.iter().map(|(_, at, _, len)| Piece::new(*at, *len)).collect();
-        if !self.registered.hold(&pieces) {
-            return Ok(vec![INVALID_PARAMS; ranges.len()]);
+        let mut reads = Vec::with_capacity(ranges.len());
+        for ((key, _, from, len), piece) in ranges.iter().zip(&pieces) {
+            let range = from.0 as u64..from.0.saturating_add(len.0) as u64;
+            reads.push((key, Some(range), std::slice::from_ref(piece)));
         }
-        let read = || {
-            let mut items = Vec::with_capacity(ranges.len());
-            for ((key, _, from, len), piece) in ranges.iter().zip(&pieces) {
-                let range = Some(*from..from.saturating_add(len.0 as u64));
-                items.push(get_item(key, range, std::slice::from_ref(piece)));
-            }
-            client.get_batch_into(&mut items)
-        };
-        Ok(py.detach(read).into_iter().zip(&ranges).map(|(answer, (key, ..))| read_code(answer, key)).collect())
+        Ok(self.read_registered(py, &client, reads))
     }
 
     /// Stores blocks that lie in buffers of the caller's: bytes, arrays, lists of them.
-    fn _put(&self, py: Python<'_>, keys: Vec<Key>, values: Vec<Source>, terms: Terms) -> PyResult<Vec<i64>> {
+    fn _put(&self, py: Python<'_>, keys: Keys, values: Vec<Source>, terms: Terms) -> PyResult<Vec<i64>> {
         if keys.len() != values.len() {
             return Ok(vec![INVALID_PARAMS; keys.len()]);
         }
@@ -329,43 +371,39 @@ impl MooncakeStore {
     fn _put_from(
         &self,
         py: Python<'_>,
-        keys: Vec<Key>,
+        keys: Keys,
         all_buffer_ptrs: Vec<Vec<Number>>,
         all_sizes: Vec<Vec<Number>>,
         terms: Terms,
     ) -> PyResult<Vec<i64>> {
-        let pieces = pieces_of(&all_buffer_ptrs, &all_sizes);
-        let pieces = pieces.filter(|all| all.len() == keys.len() && self.registered.hold(all.iter().flatten()));
+        let pieces = pieces_of(&all_buffer_ptrs, &all_sizes).filter(|all| all.len() == keys.len());
         let Some(pieces) = pieces else { return Ok(vec![INVALID_PARAMS; keys.len()]) };
-        let items: Vec<_> = keys.iter().zip(&pieces).map(|(key, pieces)| put_item(key, pieces)).collect();
-        self.store(py, &items, terms)
+        self.store(py, &self.put_items(&keys, &pieces), terms)
     }
 
     /// As `_put_from`, each block in one piece.
     fn _put_from_one(
         &self,
         py: Python<'_>,
-        keys: Vec<Key>,
+        keys: Keys,
         buffer_ptrs: Vec<Number>,
         sizes: Vec<Number>,
         terms: Terms,
     ) -> PyResult<Vec<i64>> {
         let wrong = buffer_ptrs.len() != sizes.len() || buffer_ptrs.len() != keys.len();
-        let pieces: Vec<_> = buffer_ptrs.into_iter().zip(sizes).map(|(at, len)| Piece::new(at, len)).collect();
-        if wrong || !self.registered.hold(&pieces) {
+        let pieces: Vec<_> = buffer_ptrs.into_iter().zip(sizes).map(|(at, len)| [Piece::new(at, len)]).collect();
+        if wrong {
             return Ok(vec![INVALID_PARAMS; keys.len()]);
         }
-        let one = std::slice::from_ref;
-        let items: Vec<_> = keys.iter().zip(&pieces).map(|(key, piece)| put_item(key, one(piece))).collect();
-        self.store(py, &items, terms)
+        self.store(py, &self.put_items(&keys, &pieces), terms)
     }
 
     /// A block's bytes; empty for whatever goes wrong.
     fn get<'py>(&self, py: Python<'py>, key: Key) -> PyResult<Bound<'py, PyBytes>> {
-        Ok(self.get_batch(py, vec![key])?.swap_remove(0))
+        Ok(self.get_batch(py, key.into())?.swap_remove(0))
     }
 
-    fn get_batch<'py>(&self, py: Python<'py>, keys: Vec<Key>) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+    fn get_batch<'py>(&self, py: Python<'py>, keys: Keys) -> PyResult<Vec<Bound<'py, PyBytes>>> {
         let Some(client) = self.client()? else { return Ok(vec![PyBytes::new(py, b""); keys.len()]) };
         let answers = py.detach(|| client.get_batch(&keys));
         let bytes =
@@ -375,20 +413,20 @@ impl MooncakeStore {
 
     /// A block's bytes without a copy; None for whatever goes wrong.
     fn get_buffer(&self, py: Python<'_>, key: Key) -> PyResult<Option<BufferHandle>> {
-        Ok(self.batch_get_buffer(py, vec![key])?.swap_remove(0))
+        Ok(self.batch_get_buffer(py, key.into())?.swap_remove(0))
     }
 
-    fn batch_get_buffer(&self, py: Python<'_>, keys: Vec<Key>) -> PyResult<Vec<Option<BufferHandle>>> {
+    fn batch_get_buffer(&self, py: Python<'_>, keys: Keys) -> PyResult<Vec<Option<BufferHandle>>> {
         let Some(client) = self.client()? else { return Ok(keys.iter().map(|_| None).collect()) };
         let views = py.detach(|| client.view_batch(&keys));
         Ok(views.into_iter().map(|view| view.ok().flatten().map(BufferHandle::new)).collect())
     }
 
     fn is_exist(&self, py: Python<'_>, key: Key) -> PyResult<i64> {
-        Ok(self.batch_is_exist(py, vec![key])?[0])
+        Ok(self.batch_is_exist(py, key.into())?[0])
     }
 
-    fn batch_is_exist(&self, py: Python<'_>, keys: Vec<Key>) -> PyResult<Vec<i64>> {
+    fn batch_is_exist(&self, py: Python<'_>, keys: Keys) -> PyResult<Vec<i64>> {
         let Some(client) = self.client()? else { return Ok(vec![INVALID_PARAMS; keys.len()]) };
         let one = |key: &Key| client.exists(&[key]).map_or(0, |found| i64::from(found[0]));
         Ok(py.detach(|| match client.exists(&keys) {
@@ -407,7 +445,7 @@ impl MooncakeStore {
     }
 
     /// The copies of each block: node, size and address; no entry for a block that is not there.
-    fn _describe(&self, py: Python<'_>, keys: Vec<Key>) -> PyResult<Vec<Vec<(String, u64, String)>>> {
+    fn _describe(&self, py: Python<'_>, keys: Keys) -> PyResult<Vec<Vec<(String, u64, String)>>> {
         let Some(client) = self.client()? else { return Ok(keys.iter().map(|_| Vec::new()).collect()) };
         Ok(py.detach(|| {
             let members = client.members();
@@ -424,13 +462,13 @@ impl MooncakeStore {
     }
 
     /// Removes blocks, with one code each; leased ones only by force.
-    fn _remove(&self, py: Python<'_>, keys: Vec<Key>, force: bool) -> PyResult<Vec<i64>> {
+    fn _remove(&self, py: Python<'_>, keys: Keys, force: bool) -> PyResult<Vec<i64>> {
         let Some(client) = self.client()? else { return Ok(vec![INVALID_PARAMS; keys.len()]) };
         Ok(py.detach(|| removal::remove(&client, &keys, force)))
     }
 
     /// Clears the replicas of this client's own blocks, on one segment or all. True for each that is gone.
-    fn _clear_replicas(&self, py: Python<'_>, keys: Vec<Key>, segment: Option<&str>) -> PyResult<Vec<bool>> {
+    fn _clear_replicas(&self, py: Python<'_>, keys: Keys, segment: Option<&str>) -> PyResult<Vec<bool>> {
         let none = vec![false; keys.len()];
         let Some(client) = self.client()? else { return Ok(none) };
         let Ok(segment) = segment.map(NodeName::new).transpose() else { return Ok(none) };

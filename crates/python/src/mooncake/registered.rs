@@ -59,13 +59,19 @@ impl Registered {
     }
 
     /// Whether every piece lies in one of the buffers.
-    pub(super) fn hold<'a>(&self, pieces: impl IntoIterator<Item = &'a Piece>) -> bool {
+    pub(super) fn hold(&self, pieces: &[Piece]) -> bool {
+        self.hold_each([pieces])[0]
+    }
+
+    /// The same for the pieces of each of many blocks.
+    pub(super) fn hold_each<'a>(&self, blocks: impl IntoIterator<Item = &'a [Piece]>) -> Vec<bool> {
         let buffers = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        pieces.into_iter().all(|piece| {
+        let holds = |piece: &Piece| {
             let before = buffers.range(..=piece.address).next_back();
             before
                 .is_some_and(|(start, len)| piece.address.checked_add(piece.len).is_some_and(|end| end <= start + len))
-        })
+        };
+        blocks.into_iter().map(|pieces| pieces.iter().all(holds)).collect()
     }
 }
 

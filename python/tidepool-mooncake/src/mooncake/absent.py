@@ -29,8 +29,12 @@ def no_tensors(*arguments: Any, **settings: Any) -> Any:
     raise NotImplementedError(_NO_TENSORS)
 
 
+class AbsentCallError(NotImplementedError, AttributeError):
+    """A call of Mooncake's that is not here: whoever asks with ``hasattr`` hears no."""
+
+
 def absent_call(owner: object, name: str) -> Exception:
     """Why ``owner`` has no method of that name."""
     if "tensor" in name and not name.startswith("_"):
-        return NotImplementedError(f"{name}: {_NO_TENSORS}")
+        return AbsentCallError(f"{name}: {_NO_TENSORS}")
     return AttributeError(f"{type(owner).__name__!r} object has no attribute {name!r}")

@@ -3,10 +3,11 @@
 import json
 import threading
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any, Self
 from urllib.parse import parse_qs, urlsplit
 
+from mooncake import program
 from mooncake.drain import DrainJobs
 from tidepool import Catalog, Copy, InvalidError, NodeInfo, Pool, TidepoolError
 
@@ -29,8 +30,9 @@ Answer = tuple[int, str | dict[str, Any]]
 class Admin:
     """Serves the pages until it is closed."""
 
-    def __init__(self, catalog: Catalog, pool: Pool, host: str, port: int) -> None:
-        self._catalog, self._pool = catalog, pool
+    def __init__(self, catalog: Catalog, pool: Pool, remove_all: Callable[[bool], int], host: str, port: int) -> None:
+        """``remove_all`` removes what it may, or with True everything; how much that was, or a code."""
+        self._catalog, self._pool, self._remover = catalog, pool, remove_all
         self._jobs = DrainJobs(pool)
         pages: dict[tuple[str, str], Callable[[Query, Any], Answer]] = {
             ("GET", "/health"): self._health,
@@ -53,8 +55,7 @@ class Admin:
             ("POST", "/api/v1/drain_jobs/cancel"): self._cancel,
         }
         handler = type("Handler", (_Handler,), {"pages": pages})
-        self._server = ThreadingHTTPServer((host, port), handler)
-        self._server.daemon_threads = True
+        self._server = program.http_server("admin pages (--metrics_port)", host, port, handler)
         self.address = f"{host}:{self._server.server_address[1]}"
         self._thread = threading.Thread(target=self._server.serve_forever, name="admin", daemon=True)
         self._thread.start()
@@ -93,10 +94,10 @@ class Admin:
             ("master_total_capacity_bytes", "", sum(node.capacity for node in segments)),
             ("master_active_clients", "", len(segments)),
         ]
-        for node in segments:
-            label = f'{{segment="{node.name}"}}'
-            numbers.append(("segment_allocated_bytes", label, node.used))
-            numbers.append(("segment_total_capacity_bytes", label, node.capacity))
+        labelled = [(f'{{segment="{node.name}"}}', node) for node in segments]
+        # All lines of a metric stand together, as the format wants it.
+        numbers += [("segment_allocated_bytes", label, node.used) for label, node in labelled]
+        numbers += [("segment_total_capacity_bytes", label, node.capacity) for label, node in labelled]
         numbers += [(*_split(name), value) for name, value in sorted(self._catalog.metrics().items())]
         lines, named = [], set()
         for name, label, value in numbers:
@@ -158,7 +159,10 @@ class Admin:
 
     def _batch_query_keys(self, query: Query, body: Any) -> Answer:
         data = {}
-        for key in filter(None, query.get("keys", "").split(",")):
+        keys = list(filter(None, query.get("keys", "").split(",")))
+        if not keys:
+            return 400, _refused("Missing keys query parameter")
+        for key in keys:
             replicas = self._replicas(key)
             data[key] = {
                 "ok": bool(replicas),
@@ -179,7 +183,7 @@ class Admin:
     def _segment_status(self, query: Query, body: Any) -> Answer:
         name = query.get("segment", "")
         if not name:
-            return 400, {"success": False, "error_code": -600, "error_message": "Missing segment query parameter"}
+            return 400, _refused("Missing segment query parameter")
         if all(node.name != name for node in self._segments()):
             return 404, {"success": False, "error_code": -101, "error_message": "SEGMENT_NOT_FOUND"}
         status, word = self._jobs.status_of(name)
@@ -187,8 +191,9 @@ class Admin:
         return 200, {**answer, "error_code": 0, "error_message": ""}
 
     def _remove_all(self, query: Query, body: Any) -> Answer:
-        keys = [key for key, _, _ in self._pool.list_blocks()]
-        removed = sum(bool(removed) for removed in self._pool.remove_many(keys))
+        removed = self._remover(query.get("force", "").lower() in ("true", "1"))
+        if removed < 0:
+            return 503, {"success": False, "error_code": removed, "error_message": "not every segment could be asked"}
         return 200, {"success": True, "removed_count": removed}
 
     def _drain(self, query: Query, body: Any) -> Answer:
@@ -209,14 +214,14 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         length = self.headers.get("Content-Length", "0")
-        if not length.isdigit() or int(length) > _MAX_BODY:
+        if not (length.isascii() and length.isdigit()) or int(length) > _MAX_BODY:
             self.close_connection = True
             return self._send(413, f"a body has at most {_MAX_BODY} bytes")
         text = self.rfile.read(int(length))
         try:
             body = json.loads(text) if text.strip() else None
-        except ValueError as error:
-            return self._send(400, f"the body is not JSON: {error}")
+        except (ValueError, RecursionError) as error:
+            return self._send(400, _refused(f"the body is not JSON: {error}"))
         return self._serve("POST", body)
 
     def _serve(self, method: str, body: Any) -> None:
@@ -242,6 +247,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *arguments: Any) -> None:
         """Requests are not logged: probes would fill the log."""
+
+
+def _refused(why: str) -> dict[str, Any]:
+    return {"success": False, "error_code": -600, "error_message": why}
 
 
 def _text(key: str | bytes) -> str:

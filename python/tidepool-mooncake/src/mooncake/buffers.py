@@ -14,6 +14,8 @@ from tidepool._native import LeasedBuffer, MooncakeStore
 from mooncake.settings import check_number
 
 _PAGE = mmap.PAGESIZE
+#: Seconds between two looks at whether the store is still there.
+_SLICE = 0.2
 
 
 class BufferLease(LeasedBuffer):
@@ -106,7 +108,8 @@ class BufferPool:
                 left = None if until is None else until - time.monotonic()
                 if left is not None and left <= 0:
                     raise RuntimeError("timed out waiting for buffer")
-                self._changed.wait(left)
+                # In slices: a store that is closed meanwhile tells nobody.
+                self._changed.wait(_SLICE if left is None else min(left, _SLICE))
 
     buffer = acquire
 
@@ -155,6 +158,9 @@ class BufferPool:
         if fitting:
             memory = min(fitting, key=len)
             self._free.remove(memory)
+            if not self._store._are_registered([_address(memory)], [len(memory)]):
+                # The store was closed since, which forgets all buffers, and set up again.
+                self._register(memory)
             return memory
         if self._max_bytes:
             while self._bytes + room > self._max_bytes and self._free:
@@ -163,15 +169,18 @@ class BufferPool:
                 return None
         return self._map(room)
 
-    def _map(self, room: int) -> mmap.mmap | None:
+    def _map(self, room: int) -> mmap.mmap:
         try:
             memory = mmap.mmap(-1, room)
-        except (OSError, ValueError, OverflowError):
-            return None
-        if self._store.register_buffer(_address(memory), room) != 0:
-            return None
+        except (OSError, ValueError, OverflowError) as error:
+            raise RuntimeError(f"requested buffer size exceeds pool capacity: {room} bytes: {error}") from error
+        self._register(memory)
         self._bytes += room
         return memory
+
+    def _register(self, memory: mmap.mmap) -> None:
+        if self._store.register_buffer(_address(memory), len(memory)) != 0:
+            raise RuntimeError(f"a buffer of {len(memory)} bytes could not be registered")
 
     def _drop(self, buffers: Iterable[mmap.mmap]) -> None:
         for memory in buffers:

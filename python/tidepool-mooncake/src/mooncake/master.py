@@ -2,7 +2,8 @@
 
 from mooncake import flags, program
 from mooncake.admin import Admin
-from mooncake.settings import directory, log
+from mooncake.settings import directory, log, resolve
+from mooncake.store import MooncakeDistributedStore
 from tidepool import Catalog, Pool
 
 _FLAGS = {
@@ -45,16 +46,32 @@ def serve(values: dict[str, str], stop: program.Stop) -> int:
     dead_after = flags.number(values, "client_ttl", 1, 3600)
     lease_ms = flags.number(values, "default_kv_lease_ttl", 0, 3_600_000)
     with Catalog(
-        f"{values['rpc_address']}:{port}",
+        resolve(values["rpc_address"], port),
         suspect_after=min(2.0, dead_after / 2),
         dead_after=float(dead_after),
         lease=lease_ms / 1000,
     ) as catalog:
-        own = f"127.0.0.1:{catalog.address.rpartition(':')[2]}"
+        own = _own(catalog.address)
+
+        def remove_all(force: bool) -> int:
+            store = MooncakeDistributedStore()
+            code = store.setup("localhost", "P2PHANDSHAKE", 0, 0, "tcp", "", own)
+            try:
+                return code or store.remove_all(force)
+            finally:
+                store.close()
+
+        admin_host = values["metrics_host"] or catalog.address.rpartition(":")[0].strip("[]")
         with (
             Pool.connect([own], dir=directory(), wait=None, local=False) as pool,
-            Admin(catalog, pool, values["metrics_host"] or values["rpc_address"], admin_port) as admin,
+            Admin(catalog, pool, remove_all, admin_host, admin_port) as admin,
         ):
             log.info("master serves at %s, admin pages at %s", catalog.address, admin.address)
             stop.wait()
     return 0
+
+
+def _own(address: str) -> str:
+    """How a process of this host reaches what listens at an address, be that all of them."""
+    host, _, port = address.rpartition(":")
+    return f"127.0.0.1:{port}" if host == "0.0.0.0" else f"[::1]:{port}" if host == "[::]" else address

@@ -2,9 +2,11 @@
 
 import logging
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from mooncake.flags import Command, FlagError
 from mooncake.settings import log
@@ -23,6 +25,21 @@ class Stop:
         # In slices: a signal that comes just before a wait does not end it.
         while not self._asked.wait(0.5):
             pass
+
+
+class _Server6(ThreadingHTTPServer):
+    address_family = socket.AF_INET6
+
+
+def http_server(what: str, host: str, port: int, handler: type[BaseHTTPRequestHandler]) -> ThreadingHTTPServer:
+    """A server whose threads end with the process; an error says what could not be served where."""
+    kind = _Server6 if ":" in host else ThreadingHTTPServer
+    try:
+        server = kind((host, port), handler)
+    except OSError as error:
+        raise OSError(error.errno, f"{what} cannot be served at {host}, port {port}: {error.strerror}") from error
+    server.daemon_threads = True
+    return server
 
 
 def run(command: Command, work: Callable[[dict[str, str], Stop], int]) -> int:

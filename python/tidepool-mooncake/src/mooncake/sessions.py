@@ -1,5 +1,6 @@
 """Blocks that are written or read in many calls, layer by layer."""
 
+import copy
 import ctypes
 import threading
 from collections.abc import Sequence
@@ -34,6 +35,8 @@ class PutSessions:
         refusal = config.refusal(len(keys))
         if refusal:
             return [refusal] * len(keys)
+        # A session keeps what it was begun with, whatever becomes of the caller's.
+        config = copy.deepcopy(config)
         held = store.batch_is_exist(keys)
         capacities = [capacity for _, capacity in store._segments()]
         each = enumerate(zip(keys, sizes, held, strict=True))

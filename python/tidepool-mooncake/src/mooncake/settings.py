@@ -1,6 +1,7 @@
 """Mooncake's settings as Tidepool's."""
 
 import errno
+import hashlib
 import logging
 import operator
 import os
@@ -15,6 +16,8 @@ log = logging.getLogger("mooncake")
 #: Where clients of Mooncake advertise themselves.
 _PORTS = range(12300, 14300)
 _DEFAULT_SIZE = 16 << 20
+#: A segment's name has at most 64 characters: it is also the name of files and of a socket.
+_LONGEST_HOST = 64 - len(":65535")
 _UNITS = {"": 1, "B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 #: Names that engines give settings in a dict, beside Mooncake's own.
 _OTHER_NAMES = {"master_server_address": "master_server_addr", "device_name": "rdma_devices"}
@@ -80,6 +83,8 @@ class Settings:
         tenant = str(arguments.get("tenant_id") or "default")
         if tenant != "default":
             raise SettingError(f"tenant_id is {tenant!r}: allowed is 'default' until Tidepool has tenants")
+        # Nothing is staged here, so it has no use; what it cannot be is refused all the same.
+        size("local_buffer_size", arguments.get("local_buffer_size", _DEFAULT_SIZE))
         return cls(
             host=host,
             port=port,
@@ -90,7 +95,7 @@ class Settings:
     def at_a_free_port(self, start: Callable[[str, str, str | None], None]) -> str:
         """Calls ``start`` with a name and its addresses, at another port while one is taken; the name that was not."""
         for port in [self.port] if self.port else random.sample(_PORTS, 20):
-            name = f"{self.host}:{port}"
+            name = _segment_name(self.host, port)
             try:
                 start(name, *self._addresses(port))
             except OSError as error:
@@ -105,7 +110,7 @@ class Settings:
         """Where a segment at ``port`` listens, and what it tells others if that is not the same."""
         if self.is_loopback():
             return resolve(self.host, port), None
-        return f"0.0.0.0:{port}", f"{self.host}:{port}"
+        return ("[::]" if ":" in self.host else "0.0.0.0") + f":{port}", _joined(self.host, port)
 
     def is_loopback(self) -> bool:
         return self.host in ("localhost", "127.0.0.1", "::1")
@@ -144,10 +149,10 @@ def size(field: str, value: Any) -> int:
     unit = text[len(number) :].strip().removesuffix("B").removesuffix("I")
     try:
         bytes_ = int(float(number) * _UNITS[unit]) if "." in number else int(number) * _UNITS[unit]
-    except (KeyError, ValueError):
+    except (KeyError, ValueError, OverflowError):
         bytes_ = -1
-    if bytes_ < 0:
-        raise SettingError(f"{field} is {value!r}: allowed are bytes from 0 on, as a number or like 32MB")
+    if not 0 <= bytes_ < 1 << 64:
+        raise SettingError(f"{field} is {value!r}: allowed are bytes from 0 to 2^64 - 1, as a number or like 32MB")
     return bytes_
 
 
@@ -178,32 +183,47 @@ def _is_set(value: Any) -> bool:
 
 def _masters(address: str) -> list[str]:
     masters = [part.strip() for part in address.split(",") if part.strip()]
-    for master in masters:
-        if "://" in master or ":" not in master:
-            raise SettingError(
-                f"master_server_addr is {address!r}: allowed are masters as host:port, with commas between several"
-            )
+    if not masters or any("://" in master or ":" not in master for master in masters):
+        raise SettingError(
+            f"master_server_addr is {address!r}: allowed are masters as host:port, with commas between several"
+        )
     return masters
 
 
 def _host_and_port(name: str) -> tuple[str, int | None]:
     host, colon, port = name.rpartition(":")
-    if colon and port.isdigit() and ":" not in host:
+    if name.startswith("["):
+        host, _, behind = name[1:].partition("]")
+        colon, port = behind[:1], behind[1:]
+    if colon and port.isdigit() and (":" not in host or name.startswith("[")):
         return host, int(port)
-    return name, None
+    return host if name.startswith("[") else name, None
+
+
+def _joined(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _segment_name(host: str, port: int) -> str:
+    """Host and port. A host that is too long for a name is cut, with a digest of all of it in place of its end."""
+    if len(host) > _LONGEST_HOST:
+        host = f"{host[: _LONGEST_HOST - 9]}-{hashlib.sha256(host.encode()).hexdigest()[:8]}"
+    # Names start with a letter or digit; for an IPv6 address that starts with colons this is another way to write it.
+    return f"0{host}:{port}" if host.startswith(":") else f"{host}:{port}"
 
 
 def resolve(host: str, port: int) -> str:
-    """An address that a socket can listen on."""
-    info = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    address = str(info[4][0])
-    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+    """An address that a socket can listen on. A name may stand for several: of both kinds, the one of four numbers."""
+    found = [str(info[4][0]) for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
+    return _joined(min(found, key=lambda address: ":" in address), port)
 
 
 def setup_arguments(arguments: Sequence[Any], settings: dict[str, Any]) -> dict[str, Any]:
     """What ``setup`` was given, by name, whether in one dict or one by one."""
+    if not arguments and isinstance(settings.get("config"), dict):
+        arguments, settings = [settings["config"]], {name: settings[name] for name in settings if name != "config"}
     if len(arguments) == 1 and isinstance(arguments[0], dict):
-        named = with_known_names(arguments[0] | settings, _SETUP)
+        named = with_known_names(arguments[0] | settings, (*_SETUP, "ipc_socket_path"))
         if not named.get("master_server_addr"):
             raise SettingError("master_server_addr is missing: allowed are masters as host:port")
         return {"local_hostname": "localhost", **named}

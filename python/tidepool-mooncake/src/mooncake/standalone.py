@@ -41,7 +41,8 @@ def mount(values: dict[str, str], stop: program.Stop) -> int:
         return 1
     masters = json.dumps(values["master_server_address"].split(",")).encode()
     with _serve(masters, flags.number(values, "port", 0, 65535)) as server:
-        log.info("segment %s is mounted; engines find it through port %d", store.get_hostname(), server.server_port)
+        mounted = [name for name, _ in store._segments() if name == store.get_hostname()]
+        log.info("segment %s is mounted; engines ask port %d", mounted[0] if mounted else "(none)", server.server_port)
         stop.wait()
         server.shutdown()
     store.close()
@@ -64,7 +65,6 @@ def _serve(masters: bytes, port: int) -> ThreadingHTTPServer:
         def log_message(self, format: str, *arguments: Any) -> None:
             """Requests are not logged."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
-    server.daemon_threads = True
+    server = program.http_server("engines (--port)", "127.0.0.1", port, Handler)
     threading.Thread(target=server.serve_forever, name="masters", daemon=True).start()
     return server

@@ -237,7 +237,7 @@ class LeasedBuffer:
 
 @disjoint_base
 class MooncakeStore:
-    def __new__(cls) -> Self: ...
+    def __new__(cls, *_arguments: object, **_settings: object) -> Self: ...
     def _connect(
         self,
         *,
@@ -301,7 +301,7 @@ class MooncakeStore:
         keys: Sequence[_Key],
         all_buffer_ptrs: Sequence[Sequence[int]],
         all_sizes: Sequence[Sequence[int]],
-        prefer_alloc_in_same_node: bool = False,
+        prefer_alloc_in_same_node: object = None,
     ) -> list[int]: ...
     def get(self, key: _Key) -> bytes: ...
     def get_batch(self, keys: Sequence[_Key]) -> list[bytes]: ...

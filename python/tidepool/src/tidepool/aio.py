@@ -2,12 +2,13 @@
 
 import asyncio
 import functools
+import os
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from tidepool._native import Pool
-from tidepool.errors import ClosedError
+from tidepool.errors import ClosedError, ForkedError
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -19,6 +20,9 @@ def _coroutine(
     async def call(self: "AsyncPool", /, *arguments: _P.args, **settings: _P.kwargs) -> _R:
         if self._closed:
             raise ClosedError("used after close()")
+        if os.getpid() != self._process:
+            # The threads are the parent's: here nobody would ever begin the call.
+            raise ForkedError("made before a fork, which threads do not survive: connect again in the child")
         work = functools.partial(method, self.pool, *arguments, **settings)
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
@@ -46,6 +50,7 @@ class AsyncPool:
         self.pool = pool
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="tidepool")
         self._closed = False
+        self._process = os.getpid()
 
     @classmethod
     async def connect(cls, *arguments: Any, threads: int = 4, **settings: Any) -> "AsyncPool":

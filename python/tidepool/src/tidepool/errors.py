@@ -8,7 +8,7 @@ class TidepoolError(Exception):
     """
 
     def __init__(self, message: str, key: str | bytes | None = None) -> None:
-        super().__init__(message if key is None else f"{message} (key {key!r})")
+        super().__init__(message if key is None else f"{message} (key {key!r:.1100})")
         self.key = key
 
 

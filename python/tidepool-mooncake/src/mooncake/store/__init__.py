@@ -6,6 +6,7 @@ It is a directory because that is found before Mooncake's own ``store.so``: see 
 """
 
 import functools
+import http.client
 import json
 import os
 import urllib.request
@@ -109,7 +110,7 @@ class MooncakeDistributedStore(MooncakeStore):
     """A store: a client of the pool, and the memory that this process brings to it."""
 
     def __init__(self) -> None:
-        self._hostname = ""
+        self._hostname = self._host = ""
         self._memory = HostMemory()
         self._put_sessions = PutSessions()
         self._get_sessions = GetSessions()
@@ -144,6 +145,7 @@ class MooncakeDistributedStore(MooncakeStore):
             )
 
         self._hostname = settings.at_a_free_port(connect)
+        self._host = settings.host
         return 0
 
     def init_all(self, protocol: str, device_name: str, mount_segment_size: int = 16 << 20) -> int:
@@ -153,9 +155,11 @@ class MooncakeDistributedStore(MooncakeStore):
     def setup_dummy(self, mem_pool_size: int, local_buffer_size: int, server_address: str) -> int:
         """Uses the segment of a ``mooncake_client`` process instead of bringing one."""
         try:
-            with urllib.request.urlopen(f"http://{server_address}/masters", timeout=_WAIT) as answer:
+            # Not through a proxy that the environment may name: it is a process of this host.
+            direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+            with direct.open(f"http://{server_address}/masters", timeout=_WAIT) as answer:
                 masters = ",".join(json.loads(answer.read(1 << 16)))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, http.client.HTTPException) as error:
             log.error("setup_dummy: no mooncake_client answers at %s: %s", server_address, error)
             return _INTERNAL
         return self.setup("localhost", "P2PHANDSHAKE", 0, local_buffer_size, "tcp", "", masters)
@@ -202,15 +206,13 @@ class MooncakeDistributedStore(MooncakeStore):
         return 0
 
     def _mount_in(self, path: str, size: int, protocol: str) -> dict[str, Any]:
-        warn_of_protocol(protocol)
         failed = {"ret": _INTERNAL, "segment_ids": []}
         check_number("size", size)
         if not self._is_set_up():
             return {**failed, "ret": _INVALID_PARAMS}
         if size == 0:
             return failed
-        host = self._hostname.rpartition(":")[0]
-        settings = Settings(host=host, port=None, masters=[], segment_bytes=size)
+        settings = Settings(host=self._host, port=None, masters=[], segment_bytes=size)
 
         def mount(name: str, listen: str, advertise: str | None) -> None:
             self._mount(
@@ -223,8 +225,9 @@ class MooncakeDistributedStore(MooncakeStore):
             )
 
         try:
+            warn_of_protocol(protocol)
             return {"ret": 0, "segment_ids": [settings.at_a_free_port(mount)]}
-        except (TidepoolError, OSError) as error:
+        except (ProtocolError, TidepoolError, OSError) as error:
             log.error("mounting %d bytes in %s: %s", size, path, error)
             return failed
 
@@ -326,20 +329,22 @@ class MooncakeDistributedStore(MooncakeStore):
     # Removal
 
     def remove(self, key: str, force: bool = False) -> int:
-        return self._remove([key], force)[0]
+        return self._remove([key], bool(force))[0]
 
     def batch_remove(self, keys: Sequence[str], force: bool = False) -> list[int]:
-        return self._remove(keys, force)
+        return self._remove(keys, bool(force))
 
     def remove_by_regex(self, regex_pattern: str, force: bool = False) -> int:
+        if not isinstance(regex_pattern, str):
+            raise TypeError(f"regex_pattern is a str, not {regex_pattern!r}; remove_all removes everything")
         try:
-            return self._remove_matching(regex_pattern, force)
+            return self._remove_matching(regex_pattern, bool(force))
         except InvalidError as error:
             log.error("remove_by_regex: %s", error)
             return _INVALID_PARAMS
 
     def remove_all(self, force: bool = False) -> int:
-        return self._remove_matching(None, force)
+        return self._remove_matching(None, bool(force))
 
     # Replicas and tasks
 
