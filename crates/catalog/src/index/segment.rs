@@ -94,6 +94,18 @@ impl Hasher {
         let hash = id[0].wrapping_mul(self.factors[0]).wrapping_add(id[1].wrapping_mul(self.factors[1]));
         Mixed { hash, word: id[1] }
     }
+
+    /// The id that becomes this.
+    #[cfg(test)]
+    pub(super) const fn unmix(self, mixed: Mixed) -> [u64; 2] {
+        // Of an odd number, x * (2 - n * x) has twice as many bits of the inverse as x; any odd number has three of its own.
+        let (odd, mut inverse, mut bits) = (self.factors[0], self.factors[0], 3);
+        while bits < u64::BITS {
+            inverse = inverse.wrapping_mul(2u64.wrapping_sub(odd.wrapping_mul(inverse)));
+            bits *= 2;
+        }
+        [mixed.hash.wrapping_sub(mixed.word.wrapping_mul(self.factors[1])).wrapping_mul(inverse), mixed.word]
+    }
 }
 
 /// Bits of a hash that choose the segment; the rest choose the place in it.
