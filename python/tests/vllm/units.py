@@ -499,6 +499,16 @@ class Ends(WithPool):
         self.assertEqual(list(request.output_token_ids), generated)
         self.assertEqual(engine.restored["again"], 300 // BLOCK * BLOCK)
 
+    def test_a_cache_of_another_layout_is_not_registered_anew(self) -> None:
+        """Its blocks would have been saved under the name of the first layout."""
+        engine = self.engine()
+        [worker] = engine.workers
+        # Tokens outside, heads inside.
+        other = {name: cache.transpose(1, 2).contiguous().transpose(1, 2) for name, cache in worker.caches.items()}
+        with self.assertRaisesRegex(InvalidError, "registered anew in another layout: allowed is the first one"):
+            worker.connector.register_kv_caches(other)
+        worker.connector.register_kv_caches(worker.caches)
+
     def test_a_cache_that_is_registered_anew_in_mid_job_leaves_nobody_waiting(self) -> None:
         """The ends of jobs on the first cache went unheard: blocks stayed held, a request waited for ever. And what
         they had loaded is not in the second cache, from which it would have been read."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from .. import Pool
+from .. import InvalidError, Pool
 from .._native import BlockTransfers
 from .fingerprint import chain_prefix
 from .groups import Group
@@ -66,6 +66,9 @@ class WorkerSide:
     def _begin(self, places: Places) -> None:
         settings = self._settings
         if self._transfers:
+            if places.descriptions != self._layouts:
+                # The keys of its blocks tell the layout, and the scheduler's side has them for good.
+                raise InvalidError("the KV cache was registered anew in another layout: allowed is the first one")
             # Registered anew: nothing touches the old cache any more.
             self._transfers.close()
             self._give_up()
