@@ -6,11 +6,11 @@ use crate::members::state::NodeState;
 use crate::members::{Directory, View};
 use crate::metrics::{self, Counters};
 use crate::recorders::Recorders;
-use parking_lot::Mutex;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
+use tidepool_locks::Mutex;
 use tidepool_policy::Leases;
 use tidepool_types::{BlockId, Metric, Value};
 

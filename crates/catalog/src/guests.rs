@@ -3,10 +3,10 @@
 //! A connection that has asked nothing yet holds its place only for as long as nobody else wants it: sockets that are opened
 //! and then kept silent cannot lock nodes and clients out.
 
-use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use tidepool_locks::Mutex;
 use tokio::sync::oneshot;
 
 /// Open connections, oldest first.

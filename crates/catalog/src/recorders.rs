@@ -5,9 +5,9 @@
 //! and told with the next one; nobody ever waits for it.
 
 use crate::metrics::{self, Counters};
-use parking_lot::Mutex;
 use std::pin::Pin;
 use std::time::Instant;
+use tidepool_locks::Mutex;
 use tidepool_wire::catalog::{LookupReport, Missing};
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;

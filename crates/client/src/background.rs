@@ -6,7 +6,6 @@
 
 use crate::core::Core;
 use crate::peers::Peer;
-use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::io;
 use std::sync::Arc;
@@ -14,6 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use tidepool_locks::Mutex;
 use tidepool_store::Mapping;
 use tidepool_transfer::door::Door;
 use tidepool_types::Deadline;

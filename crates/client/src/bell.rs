@@ -1,7 +1,7 @@
 //! Wakes a background thread before its time.
 
-use parking_lot::{Condvar, Mutex};
 use std::time::{Duration, Instant};
+use tidepool_locks::{Condvar, Mutex};
 
 /// A bell that stays rung until it is heard.
 #[derive(Debug, Default)]

@@ -1,6 +1,6 @@
 //! A bounded set of things that callers take one at a time: connections and transports.
 
-use parking_lot::{Condvar, Mutex};
+use tidepool_locks::{Condvar, Mutex};
 use tidepool_transfer::conn::ConnError;
 use tidepool_types::Deadline;
 

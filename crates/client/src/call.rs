@@ -3,7 +3,6 @@
 //! A bounded number of threads, started as they are needed, take work from a bounded queue; when it is full, more work is
 //! refused. A result is a future and a blocking wait at once.
 
-use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,6 +11,7 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 use std::thread::JoinHandle;
 use thiserror::Error;
+use tidepool_locks::{Condvar, Mutex};
 
 /// The client has as many calls waiting as it may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]

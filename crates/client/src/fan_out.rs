@@ -4,9 +4,9 @@ use crate::client::Client;
 use crate::error::NodeError;
 use crate::members::ask;
 use crate::peers::Peer;
-use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use tidepool_locks::Mutex;
 use tidepool_types::{Deadline, NodeName};
 use tidepool_wire::message::{Reply, Request};
 

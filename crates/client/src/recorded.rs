@@ -8,9 +8,9 @@ use crate::catalogs::Recorder;
 use crate::client::Client;
 use crate::core::Core;
 use crate::counters::add;
-use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
+use tidepool_locks::Mutex;
 use tidepool_types::{BlockId, Deadline};
 use tidepool_wire::catalog::{LookupReport, MAX_CHAINS, MAX_IDS, Missing};
 

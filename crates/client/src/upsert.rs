@@ -9,9 +9,9 @@ use crate::client::Client;
 use crate::core::Core;
 use crate::error::PutError;
 use crate::put::{PutItem, PutOptions, Stored, jobs_of, store_all};
-use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::time::{SystemTime, UNIX_EPOCH};
+use tidepool_locks::Mutex;
 use tidepool_types::{BlockId, Deadline, NodeName, Version};
 use tidepool_wire::message::{Reply, Request, SupersedeOutcome};
 

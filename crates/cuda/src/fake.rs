@@ -3,9 +3,9 @@
 #![expect(unsafe_code, reason = "what is copied are addresses")]
 
 use crate::driver::{Driver, Event, LAUNCH, Place, Stream};
-use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
+use tidepool_locks::Mutex;
 use tidepool_transfer::door::{DoorError, Span, Way};
 
 /// A driver that does as told.

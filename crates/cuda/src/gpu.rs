@@ -4,9 +4,9 @@
 use crate::choice::{Choice, Method};
 use crate::driver::{Driver, Event};
 use crate::lane::Lane;
-use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tidepool_locks::Mutex;
 use tidepool_transfer::door::{DevicePiece, Door, DoorError, Flight, Moment, Pinned, Span, Way};
 
 /// Idle lanes that are kept: as many as the most threads of an engine use at once (64 that save and 64 that load, with two

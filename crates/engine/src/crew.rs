@@ -1,13 +1,13 @@
 //! A few threads and a bounded queue of work for them. When the queue is full, work is handed back; when the crew is dropped,
 //! work that has not begun is dropped too, work that has is waited for.
 
-use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
+use tidepool_locks::{Condvar, Mutex};
 
 /// The threads; `T` is a piece of work.
 pub(crate) struct Crew<T: Send + 'static> {

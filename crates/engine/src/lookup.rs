@@ -8,13 +8,13 @@
 use crate::crew::Crew;
 use crate::keys::{Hashes, KeyPrefix};
 use crate::plan::{Need, Window, longest};
-use parking_lot::{Condvar, Mutex};
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tidepool_client::{Client, PutOptions};
+use tidepool_locks::{Condvar, Mutex};
 
 /// The blocks of one KV group on one rank.
 #[derive(Debug, Clone)]

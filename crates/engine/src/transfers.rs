@@ -11,13 +11,13 @@ use crate::crew::{Crew, Ending};
 use crate::keys::{Hashes, KeyPrefix};
 use crate::mover::{GoOn, Mover, Placed, cut};
 use crate::replicas::{Loaded, Replicas};
-use parking_lot::Mutex;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tidepool_client::door::Moment;
 use tidepool_client::{Client, PutOptions};
+use tidepool_locks::Mutex;
 
 /// How long saves are given up after the pool took nothing.
 const PAUSE: Duration = Duration::from_secs(1);

@@ -3,9 +3,9 @@
 //! A connection that has not said hello yet holds its place only for as long as nobody else wants it: sockets that are
 //! opened and then kept silent cannot lock clients out.
 
-use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use tidepool_locks::Mutex;
 use tidepool_transfer::conn::Socket;
 
 /// Open connections, oldest first.

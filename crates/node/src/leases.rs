@@ -1,12 +1,12 @@
 //! Which blocks were read too lately to be removed: what sessions note when they serve, and what clients on this host write
 //! into their rings.
 
-use parking_lot::Mutex;
 use rustix::fd::OwnedFd;
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
+use tidepool_locks::Mutex;
 use tidepool_policy::Leases;
 use tidepool_store::{LeaseRing, host_time};
 use tidepool_types::BlockId;

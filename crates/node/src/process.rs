@@ -5,13 +5,13 @@
 //! them or when its pidfd says that it has ended. A process that cannot be watched (another pid namespace) gets neither.
 
 use crate::counters::Counters;
-use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::process::{Pid, PidfdFlags};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use tidepool_locks::Mutex;
 use tidepool_store::{Hold, Reservation};
 use tidepool_types::ClientId;
 use tidepool_wire::message::SlotName;

@@ -1,10 +1,10 @@
 //! Who has lately copied what from this node. Whoever makes a block obsolete must reach those nodes too: no catalog need know
 //! of their copies yet.
 
-use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
+use tidepool_locks::Mutex;
 use tidepool_store::host_time;
 use tidepool_types::{BlockId, NodeName};
 

@@ -4,10 +4,10 @@
 //! client. Whoever receives bytes into one keeps it alive meanwhile, and a seal waits until nobody does.
 
 use crate::process::Charge;
-use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
+use tidepool_locks::{Condvar, Mutex, MutexGuard};
 use tidepool_store::Reservation;
 use tidepool_types::{BlockId, CHUNK_LEN, ClientId, Deadline, chunk_count};
 use tidepool_wire::message::SlotName;

@@ -1,8 +1,8 @@
 //! Whether the pool still answers, as all engines together see it, and when it did not.
 
 use crate::progress::Counts;
-use parking_lot::Mutex;
 use std::time::{Duration, Instant};
+use tidepool_locks::Mutex;
 use tidepool_trace::BlockHash;
 
 /// A pool that has taken no block for so long, though asked to, is gone.

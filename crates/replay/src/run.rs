@@ -6,12 +6,12 @@ use crate::engine::Engine;
 use crate::nodes::{Absence, Nodes};
 use crate::progress::{Counts, Partial, Progress};
 use crate::settings::Settings;
-use parking_lot::{Condvar, Mutex};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 use tidepool_client::Client;
+use tidepool_locks::{Condvar, Mutex};
 use tidepool_sim::cluster::{Answer, Cluster, Decoded, Report, Router};
 use tidepool_trace::{Millis, Request, SessionId, Source};
 

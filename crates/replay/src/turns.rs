@@ -1,7 +1,7 @@
 //! Whose turn it is on an engine: it looks up or computes one request at a time, whoever came first.
 
-use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeSet;
+use tidepool_locks::{Condvar, Mutex};
 
 /// Requests that wait for an engine.
 #[derive(Debug, Default)]

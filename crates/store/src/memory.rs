@@ -4,7 +4,6 @@
 //! cleared, entered into page tables and pinned for a device 512 pages at a time.
 
 use crate::sync::AtomicU64;
-use parking_lot::Mutex;
 use rustix::fs::FallocateFlags;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::io;
@@ -12,6 +11,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
+use tidepool_locks::Mutex;
 
 /// Memory is allocated and populated in steps of this many bytes: one for all of it would hold up signals, and whoever
 /// wants to stop, for as long as the kernel takes.

@@ -5,8 +5,8 @@
 //! process, and clients look there by themselves, as they do for nodes of their host.
 
 use crate::conn::ConnError;
-use parking_lot::RwLock;
 use std::sync::Arc;
+use tidepool_locks::RwLock;
 use tidepool_types::{ClientId, Epoch};
 use tidepool_wire::message::{Reply, Request};
 

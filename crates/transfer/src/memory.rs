@@ -7,9 +7,9 @@ use crate::ops::{Completion, Destination, Done, Failure, Op, ReadOp, Refused, Re
 use crate::regions::for_each_pair;
 use crate::tcp::serve::{BlockSource, HeldBlock};
 use crate::transport::{Health, Transport};
-use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
+use tidepool_locks::Mutex;
 use tidepool_types::{BlockId, ClientId, CopyName, Deadline, Epoch, Generation, check_range};
 use tidepool_wire::checksum::{BlockChecksum, Sums};
 use tidepool_wire::message::SlotName;

@@ -6,12 +6,12 @@
 #![expect(unsafe_code, reason = "hands out parts of memory that it allocates itself")]
 
 use super::segment::{CHUNK, Entry};
-use parking_lot::Mutex;
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::Arc;
+use tidepool_locks::Mutex;
 
 /// Bytes of a block, and what its address is a multiple of.
 const BLOCK: usize = 2 << 20;

@@ -19,13 +19,13 @@ pub use slots::SlotSet;
 use arena::Arena;
 use batch::{Batch, Item, Raw, segment_of};
 use holder::Packed;
-use parking_lot::RwLock;
 use prefetch::prefetch;
 use segment::{Hasher, INLINE, SEGMENT_BITS};
 use shard::Shard;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use tidepool_locks::RwLock;
 use tidepool_types::{BlockId, Tier};
 
 const SEGMENTS: usize = 1 << SEGMENT_BITS;
@@ -67,6 +67,8 @@ impl Found {
 #[derive(Debug)]
 pub struct Index {
     shards: Box<[RwLock<Shard>]>,
+    /// Bytes from a lock to the shard behind it.
+    behind_lock: usize,
     arena: Arc<Arena>,
     hasher: Hasher,
     live: SlotSet,
@@ -77,8 +79,11 @@ impl Default for Index {
     fn default() -> Self {
         let random = RandomState::new();
         let arena = Arc::new(Arena::default());
+        let shards: Box<[_]> = (0..SHARDS).map(|_| RwLock::new(Shard::new(&arena))).collect();
+        let behind_lock = std::ptr::from_ref(&*shards[0].read()).addr() - std::ptr::from_ref(&shards[0]).addr();
         Self {
-            shards: (0..SHARDS).map(|_| RwLock::new(Shard::new(&arena))).collect(),
+            shards,
+            behind_lock,
             arena,
             hasher: Hasher::new([random.hash_one(0), random.hash_one(1)]),
             live: SlotSet::default(),
@@ -196,8 +201,9 @@ impl Index {
 
     /// Asks for the memory that tells where those places are.
     fn approach(&self, (shard, group): (usize, &[Item])) {
-        let shard = &self.shards[shard];
-        prefetch(shard);
-        group.iter().for_each(|item| prefetch(Shard::segment_at(shard.data_ptr(), item.segment())));
+        let lock = std::ptr::from_ref(&self.shards[shard]);
+        prefetch(lock);
+        let shard = lock.wrapping_byte_add(self.behind_lock).cast();
+        group.iter().for_each(|item| prefetch(Shard::segment_at(shard, item.segment())));
     }
 }

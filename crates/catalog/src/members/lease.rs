@@ -4,9 +4,9 @@
 //! of the members that still names it is in use -> free. A slot can therefore never be taken for another stream's.
 
 use crate::index::StreamSlot;
-use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use tidepool_locks::Mutex;
 use tokio::sync::Notify;
 
 /// One stream number's slot. Dropping the last reference queues the slot for sweeping.

@@ -18,12 +18,12 @@ pub(crate) use view::{View, ViewMember};
 
 use crate::config::CatalogConfig;
 use crate::index::{Index, StreamSlot};
-use parking_lot::{Mutex, RwLock};
 use rivals::Rivals;
 use state::{Limits, Link, NodeState, is_complete, next_state};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
+use tidepool_locks::{Mutex, RwLock};
 use tidepool_wire::catalog as wire;
 use tokio::sync::oneshot;
 

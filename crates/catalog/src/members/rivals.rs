@@ -1,8 +1,8 @@
 //! Nodes that claim a name which another live node has: refused, and remembered for as long as they keep trying.
 
-use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::time::Duration;
+use tidepool_locks::Mutex;
 
 /// A node that has not tried for this long has given up; nodes try several times a second.
 const PATIENCE: Duration = Duration::from_secs(3);

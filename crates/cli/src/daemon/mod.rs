@@ -15,10 +15,10 @@ use crate::{
     expose::{Endpoint, Health, Source},
     logs::Meter,
 };
-use parking_lot::RwLock;
 use serde_json::json;
 use std::{io, net::SocketAddr, sync::Arc};
 use tidepool_catalog::{NameConflict, Server};
+use tidepool_locks::RwLock;
 use tidepool_node::{Node, announce::CatalogStatus};
 use tidepool_types::Metric;
 

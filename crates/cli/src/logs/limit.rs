@@ -2,7 +2,6 @@
 //!
 //! The number of places is that of `tracing` calls in the program, so the state is bounded too.
 
-use parking_lot::{Condvar, Mutex};
 use std::{
     collections::HashMap,
     sync::{
@@ -11,6 +10,7 @@ use std::{
     },
     time::{Duration, Instant},
 };
+use tidepool_locks::{Condvar, Mutex};
 use tracing::{Event, Metadata, Subscriber, callsite::Identifier};
 use tracing_subscriber::{Layer, layer::Context};
 

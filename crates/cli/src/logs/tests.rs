@@ -1,12 +1,12 @@
 //! A log says what happened, in the form asked for, and cannot flood.
 
 use super::{limit::PER_WINDOW, report::report, *};
-use parking_lot::Mutex;
 use std::sync::{
     LazyLock,
     atomic::{AtomicU64, Ordering},
 };
 use std::time::Duration;
+use tidepool_locks::Mutex;
 
 /// Where the lines of a test go.
 #[derive(Clone, Default)]

@@ -5,8 +5,8 @@
 //! at the same time goes through the background. Nobody looks at an idle line, so it may turn out to be broken only when
 //! it is used next, which says nothing about the catalog.
 
-use parking_lot::Mutex;
 use std::time::Duration;
+use tidepool_locks::Mutex;
 use tidepool_wire::catalog as wire;
 use tidepool_wire::catalog::catalog_client::CatalogClient;
 use tokio::runtime::{Builder, Handle, Runtime};

@@ -4,9 +4,9 @@
 //! tries, others go on without, and after a failure nobody tries again for a while. A failure of somebody who had no time to
 //! try properly does not count.
 
-use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
+use tidepool_locks::Mutex;
 use tidepool_types::Deadline;
 
 /// How long one attempt may take.

@@ -3,11 +3,11 @@
 //! The socket carries only what is not answered (uses, views let go, doubts), so nobody ever waits on it.
 
 use crate::counters::{Counters, add};
-use parking_lot::Mutex;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use tidepool_locks::Mutex;
 use tidepool_store::{LeaseWriter, Mapping, host_time};
 use tidepool_transfer::conn::{Connection, Socket};
 use tidepool_types::{BlockId, CopyName};

@@ -15,11 +15,11 @@ pub(crate) use peer::{Asked, Context, NodeKey, Peer, Reach, SILENCE};
 use crate::catalogs::{Member, Node, NodeState};
 use crate::fan_out::at_once;
 use attempts::Attempts;
-use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tidepool_locks::{Mutex, RwLock};
 use tidepool_transfer::conn::{ConnError, resolve};
 use tidepool_types::{Deadline, NodeName};
 

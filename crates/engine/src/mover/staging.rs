@@ -2,10 +2,10 @@
 //! one is filled while the other is emptied.
 #![expect(unsafe_code, reason = "the memory is lent to a device")]
 
-use parking_lot::{Condvar, Mutex};
 use std::ops::{Deref, DerefMut};
 use std::time::Instant;
 use tidepool_client::door::{Door, DoorError, Pinned, REFUSED_FOR};
+use tidepool_locks::{Condvar, Mutex};
 
 /// Bytes in a half, unless a block is longer.
 const HALF: usize = 32 << 20;

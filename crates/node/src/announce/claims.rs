@@ -3,9 +3,9 @@
 //! Only the catalog itself can tell that two addresses are one: names resolve late or to something else tomorrow, and a host
 //! has many addresses. So a catalog is known by its incarnation. Two streams to one would replace each other for ever.
 
-use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
+use tidepool_locks::Mutex;
 
 /// The addresses of catalogs that have a stream, by incarnation.
 #[derive(Default)]

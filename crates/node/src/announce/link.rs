@@ -1,8 +1,8 @@
 //! What the announcer knows about one catalog, shared by the thread that talks to it, the task that hears from it, and the
 //! puts that wait for it.
 
-use parking_lot::{Condvar, Mutex};
 use std::time::{Duration, Instant};
+use tidepool_locks::{Condvar, Mutex};
 use tidepool_wire::catalog::{Ack, Resync};
 use tokio::sync::Notify;
 

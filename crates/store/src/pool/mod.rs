@@ -35,11 +35,11 @@ use crate::protocol::{Described, Index, LINE_WORDS, State, load_sealed, retire, 
 use crate::ring::host_time;
 use crate::sync::AtomicU64;
 use files::Files;
-use parking_lot::{Condvar, Mutex};
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 use terms::{Incoming, Kept};
+use tidepool_locks::{Condvar, Mutex};
 use tidepool_policy::admission::Admission;
 use tidepool_policy::eviction::{Eviction, Use};
 use tidepool_policy::{Groups, SlotList, SoftPins};

@@ -6,9 +6,9 @@
 //! fall asleep. A caller is busy on its own core while there is something left to copy, so its helpers run on the other
 //! cores that it may run on. Once it has waited for them for a while, they may run anywhere.
 
-use parking_lot::Mutex;
 use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use tidepool_locks::Mutex;
 
 /// No core.
 const NONE: usize = usize::MAX;

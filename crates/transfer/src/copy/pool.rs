@@ -9,11 +9,11 @@ use super::apart::Apart;
 use super::{checksummed, copy_scattered, stream};
 use crate::ops::{Region, Regions};
 use crate::regions::{Cursor, for_each_pair};
-use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use tidepool_locks::{Condvar, Mutex};
 use tidepool_types::{CHUNK_LEN, chunk_count};
 use tidepool_wire::checksum::BlockChecksum;
 

@@ -4,13 +4,13 @@ use super::TcpConfig;
 use super::board::Board;
 use super::landing::Lander;
 use crate::conn::{ConnError, Connection, FrameReceiver, FrameSender, Socket};
-use parking_lot::{Condvar, Mutex};
 use rustix::event::{EventfdFlags, PollFlags, eventfd};
 use rustix::fd::OwnedFd;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use tidepool_locks::{Condvar, Mutex};
 use tidepool_types::{BlockId, ClientId, CopyName, Deadline, Epoch};
 use tidepool_wire::message::{Hello, Request};
 

@@ -1,12 +1,12 @@
 //! A TCP proxy that passes bytes on until it breaks the connection in a chosen way.
 
-use parking_lot::Mutex;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
+use tidepool_locks::Mutex;
 
 /// What happens to the bytes from the node to the client. Counted over all connections of a proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! An inventory in memory: slots, and a bounded journal of the changes to them.
 
-use parking_lot::{Condvar, Mutex};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
+use tidepool_locks::{Condvar, Mutex};
 use tidepool_store::inventory::{Change, Inventory, Overrun, PageEnd};
 use tidepool_types::{BlockId, Tier};
 

@@ -15,7 +15,7 @@ pub(super) struct Proxy {
 struct Shared {
     held: AtomicBool,
     over: AtomicBool,
-    lines: parking_lot::Mutex<Vec<Line>>,
+    lines: tidepool_locks::Mutex<Vec<Line>>,
 }
 
 /// One connection through the proxy.
@@ -33,7 +33,7 @@ impl Proxy {
         let shared = Arc::new(Shared {
             held: AtomicBool::new(false),
             over: AtomicBool::new(false),
-            lines: parking_lot::Mutex::default(),
+            lines: tidepool_locks::Mutex::default(),
         });
         let accepting = shared.clone();
         std::thread::spawn(move || {
