@@ -4,6 +4,7 @@ import ctypes
 import errno
 import importlib.util
 import logging
+import multiprocessing
 import os
 import socket
 import subprocess
@@ -12,12 +13,14 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from unittest.mock import patch
 
 import mooncake.store as store_module
 import pytest
+from mooncake.drain import DrainJobs
 from mooncake.store import MooncakeDistributedStore
-from mooncake.tasks import Tasks
+from mooncake.tasks import TASKS, Tasks
 
 import tidepool
 
@@ -296,6 +299,47 @@ def test_a_host_with_a_long_name_or_an_ipv6_address_brings_a_segment(master: Mas
 def has_ipv6() -> bool:
     with socket.socket(socket.AF_INET6) as probe:
         return probe.connect_ex(("::1", 1)) == errno.ECONNREFUSED
+
+
+def run_a_task() -> None:
+    task_id, _ = TASKS.start(store_module.TaskType.REPLICA_COPY, [lambda: 0])
+    task, _ = TASKS.query(task_id)
+    until = time.monotonic() + 10
+    while task and task.status != store_module.TaskStatus.SUCCESS and time.monotonic() < until:
+        time.sleep(0.01)
+    os._exit(7 if task and task.status == store_module.TaskStatus.SUCCESS else 1)
+
+
+def test_tasks_of_a_forked_child_are_done() -> None:
+    """They waited for ever, for threads that only the parent has."""
+    task_id, _ = TASKS.start(store_module.TaskType.REPLICA_COPY, [lambda: 0])
+    child = multiprocessing.get_context("fork").Process(target=run_a_task)
+    child.start()
+    child.join(20)
+    assert child.exitcode == 7
+    assert TASKS.query(task_id)[1] == 0
+
+
+def test_a_drained_segment_that_seems_dead_for_a_while_stays_drained() -> None:
+    """One look at a moment when it, or its master, had been stopped reopened it."""
+
+    def node(state: str | None, epoch: int = 1) -> SimpleNamespace:
+        return SimpleNamespace(name="segment", epoch=epoch, state=state)
+
+    nodes: list[SimpleNamespace] = []
+    jobs = DrainJobs(SimpleNamespace(nodes=lambda: nodes))  # type: ignore[arg-type]
+    jobs._closed["segment"] = 1
+    for seen, told in (
+        ([node("alive")], ["segment"]),
+        ([node("dead")], []),
+        ([node(None)], []),
+        ([], []),
+        ([node("suspect")], ["segment"]),
+    ):
+        nodes[:] = seen
+        assert (jobs._still_closed(), jobs.status_of("segment")) == (told, (3, "DRAINED"))
+    nodes[:] = [node("alive", epoch=2)]
+    assert (jobs._still_closed(), jobs.status_of("segment")) == ([], (1, "OK"))
 
 
 def test_tasks_are_bounded() -> None:

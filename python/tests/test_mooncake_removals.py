@@ -3,6 +3,7 @@
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -40,6 +41,57 @@ def segment(master: Master) -> Iterator[subprocess.Popen[str]]:
     process.send_signal(signal.SIGCONT)
     process.terminate()
     process.communicate(timeout=20)
+
+
+SEGMENTS = """
+import sys
+from mooncake.store import MooncakeDistributedStore
+stores = [MooncakeDistributedStore() for _ in range(12)]
+for store in stores:
+    assert store.setup("127.0.0.1", "P2PHANDSHAKE", 1 << 20, 1 << 20, "tcp", "", sys.argv[1]) == 0
+print("there", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_segments_that_have_crashed_hold_nothing_however_many_they_are(master: Master) -> None:
+    """From the ninth on they counted as there, so that nothing could be removed for ten minutes."""
+    line = [sys.executable, "-c", SEGMENTS, master.address]
+    crashing = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert crashing.stdout is not None
+    assert crashing.stdout.readline() == "there\n"
+    with segment(master):
+        store = new_store(master)
+        crashing.kill()
+        crashing.communicate(timeout=20)
+        until = time.monotonic() + 20
+        while len(store._segments()) > 1:
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        assert store.put("kept", b"bytes") == 0
+        assert store.remove("never was", True) == -704
+        assert store.remove("kept", True) == 0
+        assert store.remove_all(True) == 0
+        store.close()
+
+
+def test_what_cannot_be_begun_while_no_master_answers_says_so(master: Master) -> None:
+    """A put session was refused for lack of space, and a copy for its arguments."""
+    with segment(master):
+        store = new_store(master)
+        assert store.put("key", b"bytes") == 0
+        [(name, _)] = store._segments()
+        master.process.send_signal(signal.SIGSTOP)
+        try:
+            assert store.batch_put_session_start(["session"], [100]) == [-900]
+            assert store.create_copy_task("key", [name])[1] == -900
+        finally:
+            master.process.send_signal(signal.SIGCONT)
+        until = time.monotonic() + 20
+        while store.batch_put_session_start(["session"], [100]) != [0]:
+            assert time.monotonic() < until
+        assert store.batch_put_session_start(["x" * 1025], [100]) == [-400]
+        store.close()
 
 
 def new_store(master: Master) -> MooncakeDistributedStore:

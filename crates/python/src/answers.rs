@@ -119,6 +119,8 @@ impl From<client::BlockCopy> for Copy {
 pub(crate) struct NodeInfo {
     /// Its name.
     name: String,
+    /// Its incarnation: another one when it was started again.
+    epoch: u64,
     /// Where it serves other hosts, `host:port`; None when it is known from its socket only.
     address: Option<String>,
     /// What the catalogs think of it: "alive", "suspect" or "dead"; None when they do not know it, or do not answer.
@@ -152,6 +154,7 @@ impl From<client::PoolNode> for NodeInfo {
         });
         Self {
             name: node.name.to_string(),
+            epoch: node.epoch.0,
             address: node.data_address,
             state,
             capacity: node.capacity_bytes,

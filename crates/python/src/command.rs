@@ -7,7 +7,9 @@ use std::ffi::OsString;
 #[pyfunction]
 pub(crate) fn main(py: Python<'_>) -> PyResult<u8> {
     let sys = py.import("sys")?;
-    let arguments: Vec<OsString> = sys.getattr("argv")?.extract()?;
+    let mut arguments: Vec<OsString> = sys.getattr("argv")?.extract()?;
+    // Also where it is run as a module, by a file of another name.
+    arguments.splice(..1.min(arguments.len()), ["tidepool".into()]);
     let python: OsString = sys.getattr("executable")?.extract()?;
     tidepool::bench::side::set_program(vec![python, "-m".into(), "tidepool".into()]);
     Ok(py.detach(|| tidepool::run(arguments)).0)

@@ -6,13 +6,13 @@ use crate::keys::Key;
 use std::collections::HashSet;
 use std::io::ErrorKind;
 use std::net::{TcpStream, ToSocketAddrs};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tidepool_client::{Client, Listed, NodeError, NodeName, Pattern, Removal};
 
 /// How long a segment that did not answer may take to refuse a connection.
 const REFUSAL: Duration = Duration::from_millis(250);
-/// Segments that are looked at more closely; further ones count as there.
-const MOST_LOOKED_AT: usize = 8;
+/// For how long segments are looked at more closely; further ones count as there. Those that refuse do so at once.
+const LOOKED_AT: Duration = Duration::from_secs(2);
 
 /// Removes blocks, leased ones only by force, with one code each.
 pub(super) fn remove(client: &Client, keys: &[Key], force: bool) -> Vec<i64> {
@@ -65,7 +65,8 @@ fn silent<'a>(client: &Client, unanswered: impl IntoIterator<Item = &'a NodeName
     }
     let addresses = client.members().into_iter().filter(|member| silent.contains(&member.name));
     let addresses: Vec<_> = addresses.filter_map(|member| Some((member.name, member.data_address?))).collect();
-    for (name, address) in addresses.into_iter().take(MOST_LOOKED_AT) {
+    let until = Instant::now() + LOOKED_AT;
+    for (name, address) in addresses.into_iter().take_while(|_| Instant::now() < until) {
         if is_refused(&address) {
             silent.remove(&name);
         }

@@ -225,7 +225,10 @@ class _Handler(BaseHTTPRequestHandler):
         return self._serve("POST", body)
 
     def _serve(self, method: str, body: Any) -> None:
-        parts = urlsplit(self.path)
+        try:
+            parts = urlsplit(self.path)
+        except ValueError as error:
+            return self._send(400, _refused(f"the path cannot be read: {error}"))
         page = self.pages.get((method, parts.path))
         if page is None:
             return self._send(404, "404 Not Found")

@@ -54,8 +54,8 @@ class DrainJobs:
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
         self._jobs: dict[str, _Job] = {}
-        #: Segments that take nothing new.
-        self._closed: set[str] = set()
+        #: Segments that take nothing new, and their incarnations.
+        self._closed: dict[str, int] = {}
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._keeper: threading.Thread | None = None
@@ -66,15 +66,15 @@ class DrainJobs:
             return _refusal(400, -600, "INVALID_PARAMS: segments is a list of segment names, and so is target_segments")
         if set(segments) & set(targets):
             return _refusal(400, -600, "INVALID_PARAMS: a segment cannot be drained onto itself")
-        known = {node.name for node in self._pool.nodes() if node.state == "alive"}
-        unknown = sorted((set(segments) | set(targets)) - known)
+        known = {node.name: node.epoch for node in self._pool.nodes() if node.state == "alive"}
+        unknown = sorted((set(segments) | set(targets)) - known.keys())
         if unknown:
             return _refusal(404, -101, f"SEGMENT_NOT_FOUND: {unknown}")
         job = _Job(f"{random.getrandbits(63)}-{random.getrandbits(63)}", list(segments), list(targets))
         with self._lock:
-            if self._closed & (set(segments) | set(targets)):
+            if self._closed.keys() & (set(segments) | set(targets)):
                 return _refusal(409, -1010, "UNAVAILABLE_IN_CURRENT_STATUS")
-            self._closed |= set(segments)
+            self._closed.update((segment, known[segment]) for segment in segments)
             self._jobs[job.id] = job
             for old in list(self._jobs)[:-_REMEMBERED]:
                 del self._jobs[old]
@@ -132,15 +132,25 @@ class DrainJobs:
     def _keep_closed(self) -> None:
         """Tells segments that are being or have been drained, again and again, to take nothing new."""
         while not self._ended.wait(_TOLD_EVERY):
-            alive = {node.name for node in self._pool.nodes() if node.state != "dead"}
-            with self._lock:
-                self._closed &= alive
-                closed = list(self._closed)
-            for segment in closed:
+            for segment in self._still_closed():
                 try:
                     self._pool.drain(segment, _CLOSED_FOR)
                 except TidepoolError as error:
                     log.warning("segment %s, which is drained, does not answer: %s", segment, error)
+
+    def _still_closed(self) -> list[str]:
+        """Those that can be told. One that seems dead may come back as it was, and is told then; one that was started
+        again has nothing to do with it."""
+        try:
+            nodes = self._pool.nodes()
+        except TidepoolError as error:
+            log.warning("the segments that are drained are not known: %s", error)
+            return []
+        with self._lock:
+            for node in nodes:
+                if self._closed.get(node.name, node.epoch) != node.epoch:
+                    del self._closed[node.name]
+            return [node.name for node in nodes if node.name in self._closed and node.state in ("alive", "suspect")]
 
     def _run(self, job: _Job) -> None:
         job.become(_RUNNING, "Drain job running")
@@ -202,7 +212,8 @@ class DrainJobs:
 
     def _reopen(self, segments: Sequence[str]) -> None:
         with self._lock:
-            self._closed -= set(segments)
+            for segment in segments:
+                self._closed.pop(segment, None)
         for segment in segments:
             try:
                 self._pool.drain(segment, 0)

@@ -27,19 +27,25 @@ class Stop:
             pass
 
 
-class _Server6(ThreadingHTTPServer):
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
+
+
+class _Server6(_Server):
     address_family = socket.AF_INET6
 
 
 def http_server(what: str, host: str, port: int, handler: type[BaseHTTPRequestHandler]) -> ThreadingHTTPServer:
     """A server whose threads end with the process; an error says what could not be served where."""
-    kind = _Server6 if ":" in host else ThreadingHTTPServer
+    kind = _Server6 if ":" in host else _Server
     try:
-        server = kind((host, port), handler)
+        return kind((host, port), handler)
     except OSError as error:
         raise OSError(error.errno, f"{what} cannot be served at {host}, port {port}: {error.strerror}") from error
-    server.daemon_threads = True
-    return server
 
 
 def run(command: Command, work: Callable[[dict[str, str], Stop], int]) -> int:

@@ -16,6 +16,10 @@ _NO_SPACE = -200
 _INVALID_PARAMS = -600
 _NOT_FOUND = -704
 _EXISTS = -705
+_RPC_FAIL = -900
+_INVALID_KEY = -400
+#: Bytes.
+_LONGEST_KEY = 1024
 
 
 class PutSessions:
@@ -39,6 +43,8 @@ class PutSessions:
         config = copy.deepcopy(config)
         held = store.batch_is_exist(keys)
         capacities = [capacity for _, capacity in store._segments()]
+        if not capacities and not store._master_answers():
+            return [_RPC_FAIL] * len(keys)
         each = enumerate(zip(keys, sizes, held, strict=True))
         return [
             _EXISTS if there > 0 else self._start(key, size, config.for_key(index), capacities)
@@ -48,6 +54,8 @@ class PutSessions:
     def _start(self, key: str, size: int, config: ReplicateConfig, capacities: Sequence[int]) -> int:
         if not key or size == 0:
             return _INVALID_PARAMS
+        if len(key.encode()) > _LONGEST_KEY:
+            return _INVALID_KEY
         with self._lock:
             if key in self._open:
                 return _INVALID_PARAMS

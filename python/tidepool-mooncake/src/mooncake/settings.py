@@ -214,7 +214,10 @@ def _segment_name(host: str, port: int) -> str:
 
 def resolve(host: str, port: int) -> str:
     """An address that a socket can listen on. A name may stand for several: of both kinds, the one of four numbers."""
-    found = [str(info[4][0]) for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
+    try:
+        found = [str(info[4][0]) for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
+    except OSError as error:
+        raise OSError(error.errno, f"there is no address for {host!r}: {error.strerror}") from error
     return _joined(min(found, key=lambda address: ":" in address), port)
 
 

@@ -1,5 +1,6 @@
 """Copies and moves that run in the background."""
 
+import os
 import random
 import threading
 import time
@@ -22,6 +23,11 @@ class Tasks:
     """Tasks of this process: what one of its stores has begun, all of them can ask about."""
 
     def __init__(self) -> None:
+        self.begin_anew()
+        # A forked child has none of the threads, and nothing that they were doing.
+        os.register_at_fork(after_in_child=self.begin_anew)
+
+    def begin_anew(self) -> None:
         self._threads: ThreadPoolExecutor | None = None
         self._tasks: OrderedDict[tuple[int, int], QueryTaskResponse] = OrderedDict()
         self._lock = threading.Lock()

@@ -97,6 +97,7 @@ __all__ = [
 _INTERNAL = -1
 _INVALID_PARAMS = -600
 _NOT_FOUND = -704
+_RPC_FAIL = -900
 #: How long set-up waits for a master.
 _WAIT = 5.0
 #: How long a call may take.
@@ -380,10 +381,11 @@ class MooncakeDistributedStore(MooncakeStore):
         """Why a task cannot be; zero if it can. Finding out is no use of the block: nothing is leased."""
         if not self._is_set_up():
             return _INVALID_PARAMS
-        holders = self._holders(key)
+        holders, known = self._holders(key), {name for name, _ in self._segments()}
+        if not (holders and known) and not self._master_answers():
+            return _RPC_FAIL
         if not holders:
             return _NOT_FOUND
-        known = {name for name, _ in self._segments()}
         is_source_wrong = source is not None and (source not in holders or source in targets)
         return _INVALID_PARAMS if not targets or not known.issuperset(targets) or is_source_wrong else 0
 
