@@ -191,13 +191,13 @@ def _masters(address: str) -> list[str]:
 
 
 def _host_and_port(name: str) -> tuple[str, int | None]:
-    host, colon, port = name.rpartition(":")
     if name.startswith("["):
         host, _, behind = name[1:].partition("]")
-        colon, port = behind[:1], behind[1:]
-    if colon and port.isdigit() and (":" not in host or name.startswith("[")):
+        return host, int(behind[1:]) if behind[1:].isdigit() else None
+    host, colon, port = name.rpartition(":")
+    if colon and port.isdigit() and ":" not in host:
         return host, int(port)
-    return host if name.startswith("[") else name, None
+    return name, None
 
 
 def _joined(host: str, port: int) -> str:
