@@ -56,6 +56,27 @@ def test_settings_out_of_range_are_named(scratch: Path) -> None:
         tidepool.Catalog("nowhere")
 
 
+def test_numbers_out_of_range_and_lone_addresses_say_what_is_allowed(pool: Pool, scratch: Path) -> None:
+    """They were the interpreter's own errors, which do not say what is allowed."""
+    calls = (
+        (lambda: pool.get("key", start=-1), "-1", "start"),
+        (lambda: pool.get_into("key", bytearray(1), stop=1 << 64), str(1 << 64), "stop"),
+        (lambda: pool.put("key", b"1", replicas=-1), "-1", "replicas"),
+        (lambda: pool.put_many({"key": b"1"}, replicas=1 << 32), str(1 << 32), "replicas"),
+        (lambda: Pool.connect([], dir=scratch, wait=None, copy_threads=-2), "-2", "copy_threads"),
+        (lambda: tidepool.Node("negative", -1, [], dir=scratch), "-1", "capacity"),
+    )
+    for call, number, argument in calls:
+        with pytest.raises(tidepool.InvalidError, match=f"^{number} is out of range: allowed is 0 to ") as caught:
+            call()
+        assert argument in caught.value.__notes__[0]
+    for named in (lambda: Pool.connect("host:1"), lambda: tidepool.Node("one", 1 << 20, "host:1", dir=scratch)):  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match=r'a list like \["127.0.0.1:7411"\], not str'):
+            named()
+    with pytest.raises(tidepool.InvalidError, match="deadline is 1e300: allowed"):
+        pool.get("key", deadline=1e300)
+
+
 def test_a_block_larger_than_every_node_says_so(pool: Pool) -> None:
     with pytest.raises(tidepool.NoSpaceError) as caught:
         pool.put("large", bytes(65 << 20))

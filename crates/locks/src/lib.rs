@@ -165,6 +165,12 @@ impl<T> RwLock<T> {
         unlocked(self.0.try_read())
     }
 
+    /// `None` when anybody else has it.
+    #[inline]
+    pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
+        unlocked(self.0.try_write())
+    }
+
     /// Waits until nobody else has it.
     #[inline]
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {

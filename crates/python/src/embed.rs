@@ -1,5 +1,6 @@
 //! Nodes and catalogs that run inside the interpreter's process: an engine that brings its own memory, tests, notebooks.
 
+use crate::arguments::{addresses, whole};
 use crate::errors::{self, raise};
 use crate::exit::{AtExit, close_at_exit};
 use crate::fork::Local;
@@ -7,8 +8,9 @@ use crate::signals::interruptible;
 use pyo3::prelude::*;
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
+use tidepool_locks::Mutex;
 use tidepool_types::{ByteSize, Metric, NodeName};
 
 /// Something that runs until it is closed.
@@ -16,7 +18,7 @@ struct Running<T>(Arc<Mutex<Option<Local<T>>>>);
 
 impl<T: Send> AtExit for Mutex<Option<Local<T>>> {
     fn close(&self) {
-        let running = self.try_lock().ok().and_then(|mut running| running.take());
+        let running = self.try_lock().and_then(|mut running| running.take());
         drop(running);
     }
 }
@@ -29,12 +31,12 @@ impl<T: Send + 'static> Running<T> {
     }
 
     fn with<A>(&self, ask: impl FnOnce(&T) -> A) -> PyResult<A> {
-        let running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let running = self.0.lock();
         Ok(ask(running.as_ref().ok_or_else(errors::closed)?.get()?))
     }
 
     fn close(&self, py: Python<'_>) {
-        let running = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let running = self.0.lock().take();
         py.detach(|| drop(running));
     }
 }
@@ -68,12 +70,12 @@ impl Node {
     fn new(
         py: Python<'_>,
         name: &str,
-        capacity: u64,
-        catalogs: Vec<String>,
+        #[pyo3(from_py_with = whole)] capacity: u64,
+        #[pyo3(from_py_with = addresses)] catalogs: Vec<String>,
         dir: PathBuf,
         listen: String,
         advertise: Option<String>,
-        smallest_expected_block: u64,
+        #[pyo3(from_py_with = whole)] smallest_expected_block: u64,
     ) -> PyResult<Self> {
         let node_name = NodeName::new(name).map_err(|error| errors::invalid(&error, None))?;
         for (field, address) in catalogs
@@ -184,7 +186,7 @@ const A_YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// A length of time that Python gives in seconds.
 pub(crate) fn seconds(field: &str, value: f64) -> PyResult<Duration> {
-    let message = || format!("{field} is {value}: allowed is a number of seconds above 0, like 0.5, up to a year");
+    let message = || format!("{field} is {value:?}: allowed is a number of seconds above 0, like 0.5, up to a year");
     let duration = Duration::try_from_secs_f64(value).ok().filter(|wait| !wait.is_zero() && *wait <= A_YEAR);
     duration.ok_or_else(|| raise("InvalidError", message(), None))
 }

@@ -2,7 +2,8 @@
 //! thread's frame is never taken apart, and what it refers to would stay behind.
 
 use pyo3::prelude::*;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
+use tidepool_locks::Mutex;
 
 /// Something to be closed when the interpreter exits.
 pub(crate) trait AtExit: Send + Sync {
@@ -15,7 +16,7 @@ static OPEN: Mutex<Vec<Weak<dyn AtExit>>> = Mutex::new(Vec::new());
 /// Has `thing` closed at exit, if it is still there by then.
 pub(crate) fn close_at_exit<T: AtExit + 'static>(thing: &Arc<T>) {
     let thing: Weak<dyn AtExit> = Arc::downgrade(thing) as _;
-    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut open = OPEN.lock();
     open.retain(|other| other.strong_count() > 0);
     open.push(thing);
 }

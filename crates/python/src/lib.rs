@@ -9,6 +9,7 @@
 //! `mooncake.store` builds on, and `engine` is what engine connectors build on.
 
 mod answers;
+mod arguments;
 mod buffers;
 mod command;
 mod embed;

@@ -1,6 +1,7 @@
 //! The class that users hold: a connection to a pool.
 
 use crate::answers::{Copy, ListedBlock, Match, NodeInfo, Removed, Stored, listed};
+use crate::arguments::{addresses, whole, whole_if_any};
 use crate::buffers::{Source, Target};
 use crate::embed::seconds;
 use crate::errors::{self, raise};
@@ -12,11 +13,11 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyMapping};
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 use tidepool_client::{
     Client, ClientConfig, GetError, GetInto, ListCursor, NodeName, Pattern, PutItem, PutOptions, Verify,
 };
+use tidepool_locks::RwLock;
 
 /// Keys fetched at a time by a listing.
 const LISTED_AT_ONCE: u32 = 4096;
@@ -43,7 +44,7 @@ pub(crate) struct Pool {
 impl Pool {
     /// The client, with the call's own time limit if it has one.
     pub(crate) fn client(&self, deadline: Option<f64>) -> PyResult<Client> {
-        let client = self.client.read().unwrap_or_else(PoisonError::into_inner);
+        let client = self.client.read();
         let client = client.as_ref().ok_or_else(errors::closed)?.get()?;
         match deadline {
             None => Ok(client.clone()),
@@ -69,14 +70,14 @@ impl Pool {
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python call")]
     fn connect(
         py: Python<'_>,
-        catalogs: Vec<String>,
+        #[pyo3(from_py_with = addresses)] catalogs: Vec<String>,
         dir: PathBuf,
         deadline: f64,
         wait: Option<f64>,
         local: bool,
         verify: &str,
-        tcp_streams: usize,
-        copy_threads: Option<usize>,
+        #[pyo3(from_py_with = whole)] tcp_streams: usize,
+        #[pyo3(from_py_with = whole_if_any)] copy_threads: Option<usize>,
     ) -> PyResult<Self> {
         let verify = match verify {
             "network" => Verify::Network,
@@ -123,7 +124,7 @@ impl Pool {
         py: Python<'_>,
         key: Key,
         block: Source,
-        replicas: u32,
+        #[pyo3(from_py_with = whole)] replicas: u32,
         prefer: Option<&str>,
         deadline: Option<f64>,
     ) -> PyResult<Stored> {
@@ -142,7 +143,7 @@ impl Pool {
         &self,
         py: Python<'py>,
         blocks: &Bound<'py, PyAny>,
-        replicas: u32,
+        #[pyo3(from_py_with = whole)] replicas: u32,
         prefer: Option<&str>,
         deadline: Option<f64>,
     ) -> PyResult<Bound<'py, PyList>> {
@@ -174,8 +175,8 @@ impl Pool {
         &self,
         py: Python<'py>,
         key: Key,
-        start: Option<u64>,
-        stop: Option<u64>,
+        #[pyo3(from_py_with = whole_if_any)] start: Option<u64>,
+        #[pyo3(from_py_with = whole_if_any)] stop: Option<u64>,
         deadline: Option<f64>,
     ) -> PyResult<Option<Bound<'py, PyBytes>>> {
         let client = self.client(deadline)?;
@@ -222,8 +223,8 @@ impl Pool {
         py: Python<'_>,
         key: Key,
         mut into: Target,
-        start: Option<u64>,
-        stop: Option<u64>,
+        #[pyo3(from_py_with = whole_if_any)] start: Option<u64>,
+        #[pyo3(from_py_with = whole_if_any)] stop: Option<u64>,
         deadline: Option<f64>,
     ) -> PyResult<Option<usize>> {
         let client = self.client(deadline)?;
@@ -416,7 +417,7 @@ impl Pool {
 
     /// Ends the connection; calls under way finish. Using the pool afterwards raises :class:`ClosedError`.
     fn close(&self, py: Python<'_>) {
-        let client = self.client.write().unwrap_or_else(PoisonError::into_inner).take();
+        let client = self.client.write().take();
         py.detach(|| drop(client));
     }
 

@@ -2,9 +2,9 @@
 //! call that lets other threads run has to look itself.
 
 use pyo3::prelude::*;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tidepool_client::Client;
+use tidepool_locks::Mutex;
 
 /// How often a pool that is not there yet is looked for.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
@@ -17,14 +17,14 @@ const LONGEST_LOOK: Duration = Duration::from_secs(1);
 pub(crate) fn interruptible<T: Send>(py: Python<'_>, work: impl FnOnce(&dyn Fn() -> bool) -> T + Send) -> PyResult<T> {
     let raised: Mutex<Option<PyErr>> = Mutex::new(None);
     let go_on = || {
-        let mut raised = raised.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut raised = raised.lock();
         if raised.is_none() {
             *raised = Python::attach(|py| py.check_signals()).err();
         }
         raised.is_none()
     };
     let done = py.detach(|| work(&go_on));
-    match raised.into_inner().unwrap_or_else(PoisonError::into_inner) {
+    match raised.into_inner() {
         None => Ok(done),
         Some(error) => {
             py.detach(|| drop(done));

@@ -6,6 +6,7 @@ use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use std::ffi::c_int;
+use tidepool_locks::{Mutex, MutexGuard};
 
 /// A block's bytes where they lie, without a copy: read-only, and right until it is closed, whatever is evicted meanwhile.
 ///
@@ -17,7 +18,7 @@ use std::ffi::c_int;
 /// b'it'
 #[pyclass(module = "tidepool", frozen)]
 pub(crate) struct View {
-    state: std::sync::Mutex<State>,
+    state: Mutex<State>,
 }
 
 struct State {
@@ -28,12 +29,12 @@ struct State {
 
 impl View {
     pub(crate) fn new(view: tidepool_client::View) -> Self {
-        Self { state: std::sync::Mutex::new(State { view: Some(Local::new(view)), exports: 0 }) }
+        Self { state: Mutex::new(State { view: Some(Local::new(view)), exports: 0 }) }
     }
 
     /// Short sections without Python in them, so nobody waits for the lock.
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
     }
 }
 

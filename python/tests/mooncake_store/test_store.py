@@ -461,6 +461,10 @@ def test_sessions_that_cannot_be_are_refused(store: MooncakeDistributedStore, me
     assert store.batch_put_session_start(["twice"], [100]) == [-600]
     assert store.batch_put_from_multi_buffer_ranges(["twice"], [[at]], [[10]], [[95]]) == [-600]
     assert store.batch_put_from_multi_buffer_ranges(["none"], [[at]], [[10]], [[0]]) == [-600]
+    assert store.batch_put_from_multi_buffer_ranges(["twice"], [[at]], [[10]], [[0, 10]]) == [-600]
+    for offset in (0.5, -1):
+        with pytest.raises(TypeError, match=f"an offset is {offset}: allowed are whole numbers"):
+            store.batch_put_from_multi_buffer_ranges(["twice"], [[at]], [[10]], [[offset]])  # type: ignore[list-item]
     assert store.batch_put_session_revoke(["twice"]) == [0]
     assert store.put("block", b"x" * 100) == 0
     assert store.batch_get_into_multi_buffer_ranges(["block"], [[at]], [[10]], [[0]]) == [-600]

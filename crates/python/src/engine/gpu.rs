@@ -4,10 +4,10 @@
 use super::invalid;
 use crate::errors::raise;
 use pyo3::prelude::*;
-use std::sync::Mutex;
 use std::time::Instant;
 use tidepool_client::door::{DevicePiece, Door as _, DoorError, Pinned, Span, Way};
 use tidepool_cuda::Method;
+use tidepool_locks::Mutex;
 
 /// A GPU as the pool uses it: pins memory of this process and moves scattered pieces between it and the GPU's own.
 ///
@@ -31,7 +31,7 @@ impl GpuCopies {
     fn pin(&self, py: Python<'_>, address: usize, length: usize) -> PyResult<()> {
         // SAFETY: the caller's promise, as documented.
         let pin = py.detach(|| unsafe { self.gpu.pin(address as *mut u8, length, true) }).map_err(failed)?;
-        self.pins.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(pin);
+        self.pins.lock().push(pin);
         Ok(())
     }
 

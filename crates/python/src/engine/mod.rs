@@ -13,7 +13,7 @@ pub(crate) use transfers::BlockTransfers;
 
 use crate::errors::raise;
 use pyo3::PyErr;
-use std::sync::{PoisonError, RwLock};
+use tidepool_locks::RwLock;
 
 /// Something with threads that ends when it is closed, and is used only in the process that made it.
 struct Open<T>(RwLock<Option<crate::fork::Local<T>>>);
@@ -24,12 +24,12 @@ impl<T> Open<T> {
     }
 
     fn with<A>(&self, ask: impl FnOnce(&T) -> A) -> pyo3::PyResult<A> {
-        let open = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let open = self.0.read();
         Ok(ask(open.as_ref().ok_or_else(crate::errors::closed)?.get()?))
     }
 
     fn take(&self) -> Option<crate::fork::Local<T>> {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).take()
+        self.0.write().take()
     }
 }
 

@@ -14,6 +14,7 @@ use tidepool_cuda::Gpu;
 use tidepool_engine::{
     DeviceMover, Direction, Hashes, HostMover, Job, KeyPrefix, Layout, Mover, Part, Piece, TransferConfig, Transfers,
 };
+use tidepool_locks::Mutex;
 
 /// A part of a job: KV group, key prefix, bytes in a hash, hashes end to end, block numbers as 32-bit integers end to end.
 type PackedPart = (usize, String, usize, PyBackedBytes, PyBackedBytes);
@@ -29,7 +30,7 @@ type Over = (u64, bool, Vec<(usize, u32)>);
 #[pyclass(module = "tidepool._native", frozen)]
 pub(crate) struct BlockTransfers {
     open: Open<Moves>,
-    memory: std::sync::Mutex<Option<Py<PyAny>>>,
+    memory: Mutex<Option<Py<PyAny>>>,
     groups: usize,
     blocks: u32,
 }
@@ -85,7 +86,7 @@ impl BlockTransfers {
         let pin = |gpu: &Arc<Gpu>| client.pin_for_device(&(Arc::clone(gpu) as Arc<dyn Door>));
         let pinned = py.detach(|| gpu.as_ref().map(pin));
         let open = Open::new(Moves { transfers, gpu, _pinned: pinned });
-        Ok(Self { open, memory: std::sync::Mutex::new(Some(memory)), groups: count, blocks })
+        Ok(Self { open, memory: Mutex::new(Some(memory)), groups: count, blocks })
     }
 
     /// Begins to load blocks. The job is reported by :meth:`poll` once nothing touches its blocks any more. On a GPU it begins
@@ -132,7 +133,7 @@ impl BlockTransfers {
     fn close(&self, py: Python<'_>) {
         let open = self.open.take();
         py.detach(|| drop(open));
-        let memory = self.memory.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+        let memory = self.memory.lock().take();
         drop(memory);
     }
 }

@@ -4,7 +4,8 @@
 //! step. Few are kept: of more, the first ones, and how many were left out.
 
 use std::fmt::{Debug, Write as _};
-use std::sync::{Mutex, Once, PoisonError};
+use std::sync::Once;
+use tidepool_locks::Mutex;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
@@ -22,7 +23,7 @@ pub(super) fn keep() {
 
 /// The warnings since the last call.
 pub(super) fn take() -> Vec<String> {
-    let (mut lines, left_out) = std::mem::take(&mut *LINES.lock().unwrap_or_else(PoisonError::into_inner));
+    let (mut lines, left_out) = std::mem::take(&mut *LINES.lock());
     if left_out > 0 {
         lines.push(format!("{left_out} more warnings"));
     }
@@ -38,7 +39,7 @@ impl Subscriber for Keeper {
     }
 
     fn event(&self, event: &Event<'_>) {
-        let mut lines = LINES.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lines = LINES.lock();
         if lines.0.len() >= MOST {
             lines.1 += 1;
             return;

@@ -4,7 +4,7 @@ use pyo3::exceptions::{PyBufferError, PyRuntimeError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use std::ffi::c_int;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use tidepool_locks::{Mutex, MutexGuard};
 
 /// Memory of `owner`'s at an address. Views of it keep this object alive, and with it `owner`; while there are any it cannot
 /// be given up.
@@ -28,7 +28,7 @@ struct State {
 impl LeasedBuffer {
     /// Short sections without Python in them, so nobody waits for the lock.
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

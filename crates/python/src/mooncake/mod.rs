@@ -32,10 +32,11 @@ use registered::{Piece, Registered};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::Arc;
 use terms::Terms;
 use tidepool_client::catalogs::NodeState;
 use tidepool_client::{Client, ClientConfig, GetError, NodeName, Pattern, PutItem};
+use tidepool_locks::{Mutex, RwLock};
 use tidepool_node::{Node, NodeConfig, StartError};
 use tidepool_types::ByteSize;
 
@@ -49,7 +50,7 @@ pub(crate) struct MooncakeStore {
 
 impl AtExit for RwLock<Option<Local<Connected>>> {
     fn close(&self) {
-        let connected = self.try_write().ok().and_then(|mut connected| connected.take());
+        let connected = self.try_write().and_then(|mut connected| connected.take());
         drop(connected);
     }
 }
@@ -109,7 +110,7 @@ impl MooncakeStore {
     /// What `take` takes from the connection, if there is one. An error is made without the lock: that may let go of Python's.
     fn take<T>(&self, take: impl FnOnce(&Connected) -> T) -> PyResult<Option<T>> {
         let taken = {
-            let connected = self.connected.read().unwrap_or_else(PoisonError::into_inner);
+            let connected = self.connected.read();
             connected.as_ref().map(|connected| connected.here().map(take))
         };
         taken.map(|taken| taken.ok_or_else(errors::forked)).transpose()
@@ -152,12 +153,12 @@ impl MooncakeStore {
 
     /// Keeps a segment with those `mounted` so far; gives it back if their connection was closed meanwhile.
     fn keep(&self, name: &str, node: Node, mounted: &Arc<Mutex<HashMap<String, Node>>>) -> Option<Node> {
-        let connected = self.connected.read().unwrap_or_else(PoisonError::into_inner);
+        let connected = self.connected.read();
         let now = connected.as_ref().and_then(Local::here);
         if !now.is_some_and(|now| Arc::ptr_eq(&now.mounted, mounted)) {
             return Some(node);
         }
-        mounted.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), node);
+        mounted.lock().insert(name.to_owned(), node);
         None
     }
 
@@ -234,7 +235,7 @@ impl MooncakeStore {
             py.detach(|| client.members());
         }
         let connected = Local::new(Connected { client, segment, mounted: Arc::default(), catalogs });
-        let old = self.connected.write().unwrap_or_else(PoisonError::into_inner).replace(connected);
+        let old = self.connected.write().replace(connected);
         py.detach(|| drop(old));
         Ok(())
     }
@@ -268,7 +269,7 @@ impl MooncakeStore {
 
     /// Ends a segment that `_mount` brought, and its blocks. False when there is none of that name.
     fn _unmount(&self, py: Python<'_>, name: &str) -> PyResult<bool> {
-        let node = self.take(|now| now.mounted.lock().unwrap_or_else(PoisonError::into_inner).remove(name))?.flatten();
+        let node = self.take(|now| now.mounted.lock().remove(name))?.flatten();
         let found = node.is_some();
         py.detach(|| drop(node));
         Ok(found)
@@ -281,7 +282,7 @@ impl MooncakeStore {
 
     /// Whether set-up has been done, and no close since.
     fn _is_set_up(&self) -> bool {
-        self.connected.read().unwrap_or_else(PoisonError::into_inner).is_some()
+        self.connected.read().is_some()
     }
 
     fn _master_answers(&self, py: Python<'_>) -> PyResult<bool> {
@@ -291,7 +292,7 @@ impl MooncakeStore {
 
     /// Ends the connection, and with it the segment and its blocks.
     fn close(&self, py: Python<'_>) -> i64 {
-        let connected = self.connected.write().unwrap_or_else(PoisonError::into_inner).take();
+        let connected = self.connected.write().take();
         self.registered.clear();
         py.detach(|| drop(connected));
         OK

@@ -3,7 +3,7 @@
 
 use super::number::Number;
 use std::collections::BTreeMap;
-use std::sync::{PoisonError, RwLock};
+use tidepool_locks::RwLock;
 
 /// A piece of the caller's memory, as Python gives it: address and length.
 #[derive(Debug, Clone, Copy)]
@@ -39,7 +39,7 @@ pub(super) struct Registered(RwLock<BTreeMap<usize, usize>>);
 impl Registered {
     /// Notes a buffer; false when it overlaps another one, is empty or is not mapped.
     pub(super) fn add(&self, address: usize, len: usize) -> bool {
-        let mut buffers = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut buffers = self.0.write();
         let Some(end) = address.checked_add(len).filter(|_| len > 0) else { return false };
         let before = buffers.range(..end).next_back();
         if before.is_some_and(|(start, len)| start + len > address) || !is_mapped(address, end) {
@@ -51,11 +51,11 @@ impl Registered {
 
     /// Forgets the buffer at `address`; false when there is none.
     pub(super) fn remove(&self, address: usize) -> bool {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).remove(&address).is_some()
+        self.0.write().remove(&address).is_some()
     }
 
     pub(super) fn clear(&self) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).clear();
+        self.0.write().clear();
     }
 
     /// Whether every piece lies in one of the buffers.
@@ -65,7 +65,7 @@ impl Registered {
 
     /// The same for the pieces of each of many blocks.
     pub(super) fn hold_each<'a>(&self, blocks: impl IntoIterator<Item = &'a [Piece]>) -> Vec<bool> {
-        let buffers = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let buffers = self.0.read();
         let holds = |piece: &Piece| {
             let before = buffers.range(..=piece.address).next_back();
             before

@@ -3,7 +3,7 @@
 import copy
 import ctypes
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mooncake.kinds import ReplicateConfig
@@ -20,6 +20,35 @@ _RPC_FAIL = -900
 _INVALID_KEY = -400
 #: Bytes.
 _LONGEST_KEY = 1024
+
+
+def _of_each(
+    keys: Sequence[str],
+    all_ptrs: Sequence[Sequence[int]],
+    all_sizes: Sequence[Sequence[int]],
+    all_offsets: Sequence[Sequence[int]],
+    one: Callable[..., int],
+) -> list[int]:
+    """What ``one`` answers for each key and the addresses, sizes and offsets of its pieces."""
+    if not len(keys) == len(all_ptrs) == len(all_sizes) == len(all_offsets):
+        return [_INVALID_PARAMS] * len(keys)
+    for offsets in all_offsets:
+        for offset in offsets:
+            check_number("an offset", offset)
+    return [one(*item) for item in zip(keys, all_ptrs, all_sizes, all_offsets, strict=True)]
+
+
+def _fit(
+    store: "MooncakeDistributedStore",
+    length: int,
+    ptrs: Sequence[int],
+    sizes: Sequence[int],
+    offsets: Sequence[int],
+) -> bool:
+    """Whether the pieces lie in registered memory and within a block of that length."""
+    if len(offsets) != len(sizes) or not store._are_registered(ptrs, sizes):
+        return False
+    return all(offset + size <= length for offset, size in zip(offsets, sizes, strict=True))
 
 
 class PutSessions:
@@ -77,28 +106,17 @@ class PutSessions:
         all_sizes: Sequence[Sequence[int]],
         all_offsets: Sequence[Sequence[int]],
     ) -> list[int]:
-        if not len(keys) == len(all_ptrs) == len(all_sizes) == len(all_offsets):
-            return [_INVALID_PARAMS] * len(keys)
-        return [self._write(store, *item) for item in zip(keys, all_ptrs, all_sizes, all_offsets, strict=True)]
+        def one(key: str, *pieces: Sequence[int]) -> int:
+            with self._lock:
+                block, _ = self._open.get(key, (None, None))
+            if block is None or not _fit(store, len(block), *pieces):
+                return _INVALID_PARAMS
+            start = ctypes.addressof(ctypes.c_char.from_buffer(block))
+            for ptr, size, offset in zip(*pieces, strict=True):
+                ctypes.memmove(start + offset, ptr, size)
+            return sum(pieces[1])
 
-    def _write(
-        self,
-        store: "MooncakeDistributedStore",
-        key: str,
-        ptrs: Sequence[int],
-        sizes: Sequence[int],
-        offsets: Sequence[int],
-    ) -> int:
-        with self._lock:
-            block, _ = self._open.get(key, (None, None))
-        fits = len(offsets) == len(sizes) and store._are_registered(ptrs, sizes)
-        if block is None or not fits or any(o < 0 or o + s > len(block) for o, s in zip(offsets, sizes, strict=True)):
-            return _INVALID_PARAMS
-        target = memoryview(block)
-        for ptr, size, offset in zip(ptrs, sizes, offsets, strict=True):
-            source: Any = (ctypes.c_char * size).from_address(ptr)
-            target[offset : offset + size] = memoryview(source).cast("B")
-        return sum(sizes)
+        return _of_each(keys, all_ptrs, all_sizes, all_offsets, one)
 
     def end(self, store: "MooncakeDistributedStore", keys: Sequence[str]) -> list[int]:
         return [self._end(store, key) for key in keys]
@@ -140,30 +158,16 @@ class GetSessions:
         all_sizes: Sequence[Sequence[int]],
         all_offsets: Sequence[Sequence[int]],
     ) -> list[int]:
-        if not len(keys) == len(all_ptrs) == len(all_sizes) == len(all_offsets):
-            return [_INVALID_PARAMS] * len(keys)
-        return [self._read(store, *item) for item in zip(keys, all_ptrs, all_sizes, all_offsets, strict=True)]
+        def one(key: str, *pieces: Sequence[int]) -> int:
+            with self._lock:
+                handle = self._open.get(key)
+            if handle is None or not _fit(store, handle.size(), *pieces):
+                return _INVALID_PARAMS
+            for ptr, size, offset in zip(*pieces, strict=True):
+                ctypes.memmove(ptr, handle.ptr() + offset, size)
+            return sum(pieces[1])
 
-    def _read(
-        self,
-        store: "MooncakeDistributedStore",
-        key: str,
-        ptrs: Sequence[int],
-        sizes: Sequence[int],
-        offsets: Sequence[int],
-    ) -> int:
-        with self._lock:
-            handle = self._open.get(key)
-        if handle is None:
-            return _INVALID_PARAMS
-        if len(offsets) != len(sizes) or not store._are_registered(ptrs, sizes):
-            return _INVALID_PARAMS
-        length = handle.size()
-        if any(offset < 0 or size < 0 or offset + size > length for offset, size in zip(offsets, sizes, strict=True)):
-            return _INVALID_PARAMS
-        for ptr, size, offset in zip(ptrs, sizes, offsets, strict=True):
-            ctypes.memmove(ptr, handle.ptr() + offset, size)
-        return sum(sizes)
+        return _of_each(keys, all_ptrs, all_sizes, all_offsets, one)
 
     def end(self, keys: Sequence[str]) -> int:
         with self._lock:
