@@ -26,6 +26,8 @@ READS = [
     ("4KiB x 32", 4096, 8192, 32, 64),
 ]
 WRITES = [("2MiB", 2 << 20, 32, 4), ("64KiB", 64 << 10, 128, 16), ("4KiB", 4096, 128, 16)]
+#: The same into memory that nothing was stored in before, as while a pool fills up.
+FIRST_WRITES = [("2MiB", 2 << 20, 32, 2), ("64KiB", 64 << 10, 128, 16), ("4KiB", 4096, 128, 16)]
 #: Name, bytes of a block, blocks stored, blocks in a call, calls in a sample; for Redis, both ways.
 BOTH_WAYS = [
     ("2MiB x 32", 2 << 20, 128, 32, 2),
@@ -152,6 +154,14 @@ def measure_writes(sides: list[Side], table: Table, options: argparse.Namespace)
         if options.only in f"put, {name}":
             turn = {"task": "put", "prefix": f"w{name[:3]}", "size": size, "batch": batch, "calls": calls}
             table.compare(f"put, {name}", alternate(writers, options.samples, turn))
+    for name, size, batch, calls in FIRST_WRITES:
+        if options.only in f"put into new memory, {name}":
+            new = [side.process((options.samples + 2) * calls * batch * size) for side in sides]
+            turn = {"task": "put", "prefix": f"n{name[:3]}", "size": size, "batch": batch, "calls": calls, "stay": True}
+            samples = alternate(new, options.samples, turn, start=calls * batch)
+            table.compare(f"put into new memory, {name}", samples)
+            for process in new:
+                process.ask("clear")
 
 
 def measure_look_ups(sides: list[Side], table: Table, options: argparse.Namespace) -> None:

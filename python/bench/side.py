@@ -80,14 +80,16 @@ class Side:
             _verify(memory.at, size, call % count)
         return sorted(times)[len(times) // 2]
 
-    def put(self, prefix: str, size: int, batch: int, calls: int) -> float:
-        """Seconds for ``calls`` batched writes of new blocks; they are read back and removed afterwards."""
+    def put(self, prefix: str, size: int, batch: int, calls: int, start: int = 0, stay: bool = False) -> float:
+        """Seconds for ``calls`` batched writes of new blocks, named by numbers from ``start`` on; they are read back, and
+        removed afterwards unless they ``stay``.
+        """
         memory = self.buffer(size * batch)
         places, sizes = [memory.at + n * size for n in range(batch)], [size] * batch
         for number, place in enumerate(places):
             ctypes.memset(place, number % 251, size)
             _stamp(place, size, number)
-        names = [[key(prefix, call * batch + n) for n in range(batch)] for call in range(calls)]
+        names = [[key(prefix, start + call * batch + n) for n in range(batch)] for call in range(calls)]
         spent = 0.0
         for keys in names:
             before = time.perf_counter()
@@ -98,7 +100,8 @@ class Side:
         for call in (0, calls - 1):
             assert self.store.get_into(names[call][batch - 1], check.at, size) == size
             _verify(check.at, size, batch - 1)
-        assert self.store.remove_by_regex(f"^{prefix}", True) == calls * batch
+        if not stay:
+            assert self.store.remove_by_regex(f"^{prefix}", True) == calls * batch
         return spent
 
     def exist(self, prefix: str, count: int, batch: int, calls: int) -> float:
