@@ -25,32 +25,16 @@ def sessions(agents: int, seed: int) -> list[list[dict[str, Any]]]:
     """For each agent its turns: a prompt, how many tokens are wanted, and the pause before it."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "codex.jsonl"
-        line = [
-            "trace",
-            "generate",
-            "codex",
-            f"--sessions={agents * 12}",
-            f"--seed={seed}",
-            "-o",
-            str(path),
-        ]
-        subprocess.run(
-            [sys.executable, "-m", "tidepool", *line], check=True, capture_output=True
-        )
+        line = ["trace", "generate", "codex", f"--sessions={agents * 12}", f"--seed={seed}", "-o", str(path)]
+        subprocess.run([sys.executable, "-m", "tidepool", *line], check=True, capture_output=True)
         requests = [json.loads(line) for line in path.read_text().splitlines()]
     by_session: dict[int, list[Any]] = {}
     for request in requests:
         if "blocks" in request:
             by_session.setdefault(request["session"], []).append(request)
     grown = [grows(turns) for turns in by_session.values()]
-    long = [
-        turns
-        for turns in grown
-        if len(turns) >= TURNS and turns[-1]["input_tokens"] >= MOST_TOKENS * 0.9
-    ]
-    assert len(long) >= agents, (
-        f"only {len(long)} sessions grow to {MOST_TOKENS} tokens"
-    )
+    long = [turns for turns in grown if len(turns) >= TURNS and turns[-1]["input_tokens"] >= MOST_TOKENS * 0.9]
+    assert len(long) >= agents, f"only {len(long)} sessions grow to {MOST_TOKENS} tokens"
     return [[turn_of(turn) for turn in turns[-TURNS:]] for turns in long[:agents]]
 
 
@@ -58,9 +42,7 @@ def grows(turns: list[Any]) -> list[Any]:
     """The turns up to the first that is too long, or does not go on from the one before."""
     kept: list[Any] = []
     for turn in turns:
-        if turn["input_tokens"] > MOST_TOKENS or (
-            kept and turn["input_tokens"] < kept[-1]["input_tokens"]
-        ):
+        if turn["input_tokens"] > MOST_TOKENS or (kept and turn["input_tokens"] < kept[-1]["input_tokens"]):
             break
         kept.append(turn)
     return kept
@@ -68,10 +50,7 @@ def grows(turns: list[Any]) -> list[Any]:
 
 def turn_of(request: Any) -> dict[str, Any]:
     """The tokens of a block are drawn from its hash: what two prompts share in the trace they share here."""
-    hashes = [
-        int(request["blocks"][at : at + 16], 16)
-        for at in range(0, len(request["blocks"]), 16)
-    ]
+    hashes = [int(request["blocks"][at : at + 16], 16) for at in range(0, len(request["blocks"]), 16)]
     left, prompt = request["input_tokens"], []
     for block in hashes:
         length = min(BLOCK_TOKENS, left)
@@ -89,9 +68,7 @@ def turn_of(request: Any) -> dict[str, Any]:
     }
 
 
-def run_agents(
-    engines: list[Engine], work: list[list[dict[str, Any]]], pause_scale: float
-) -> dict[str, Any]:
+def run_agents(engines: list[Engine], work: list[list[dict[str, Any]]], pause_scale: float) -> dict[str, Any]:
     """Plays all sessions at once, requests to one engine after the other in turn."""
     done: list[dict[str, Any]] = []
     turns = count()
@@ -103,31 +80,15 @@ def run_agents(
                 time.sleep(turn["pause"] * pause_scale)
                 at, asked_at = next(turns) % len(engines), time.perf_counter() - began
                 name = f"{number}-{turn['length']}-{time.monotonic_ns()}"
-                asked = engines[at].order(
-                    "generate", name=name, prompt=turn["prompt"], tokens=turn["tokens"]
-                )
-                answer = {
-                    key: value
-                    for key, value in asked.result(400).items()
-                    if key != "tokens"
-                }
-                done.append(
-                    {
-                        "agent": number,
-                        "engine": at,
-                        "asked": asked_at,
-                        "length": turn["length"],
-                        **answer,
-                    }
-                )
+                asked = engines[at].order("generate", name=name, prompt=turn["prompt"], tokens=turn["tokens"])
+                answer = {key: value for key, value in asked.result(400).items() if key != "tokens"}
+                done.append({"agent": number, "engine": at, "asked": asked_at, "length": turn["length"], **answer})
                 print(f"{len(done)}: {done[-1]}", file=sys.stderr, flush=True)
         except BaseException as error:
             failures.append(error)
 
     began = time.perf_counter()
-    threads = [
-        threading.Thread(target=agent, args=numbered) for numbered in enumerate(work)
-    ]
+    threads = [threading.Thread(target=agent, args=numbered) for numbered in enumerate(work)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -142,8 +103,7 @@ def run_agents(
         "first token, median": median(first),
         "first token, p90": quantiles(first, n=10)[-1],
         "end to end, median": median(request["all"] for request in done),
-        "hit rate": sum(request["cached"] for request in done)
-        / sum(request["length"] for request in done),
+        "hit rate": sum(request["cached"] for request in done) / sum(request["length"] for request in done),
         "seconds": seconds,
         "all": done,
     }

@@ -41,9 +41,7 @@ def rates(repeats: int) -> dict[str, Any]:
     }
 
 
-def measured(
-    gpu: Any, host: torch.Tensor, device: torch.Tensor, repeats: int
-) -> dict[str, dict[str, Any]]:
+def measured(gpu: Any, host: torch.Tensor, device: torch.Tensor, repeats: int) -> dict[str, dict[str, Any]]:
     """Rates both ways, in one piece and by piece length, and what the method would have done that was not chosen.
 
     What is copied is not there before, and the last of the copies is verified.
@@ -53,11 +51,7 @@ def measured(
     rows: dict[str, dict[str, Any]] = {"one piece": {}}
     for name, to_gpu in (("in", True), ("out", False)):
 
-        def copied(
-            places: list[tuple[int, int, int]],
-            by_kernel: bool | None,
-            to_gpu: bool = to_gpu,
-        ) -> float:
+        def copied(places: list[tuple[int, int, int]], by_kernel: bool | None, to_gpu: bool = to_gpu) -> float:
             """Seconds, for bytes that are not there yet."""
             device.zero_() if to_gpu else device.random_()
             device[-1].item()  # waits for it
@@ -85,29 +79,19 @@ def measured(
     return rows
 
 
-def pieces(
-    length: int, host: torch.Tensor, device: torch.Tensor
-) -> list[tuple[int, int, int]]:
+def pieces(length: int, host: torch.Tensor, device: torch.Tensor) -> list[tuple[int, int, int]]:
     draw = random.Random(length)
     count = host.numel() // PART // length
     places = [draw.sample(range(host.numel() // length), count) for _ in range(2)]
     return [
-        (host.data_ptr() + a * length, device.data_ptr() + b * length, length)
-        for a, b in zip(*places, strict=True)
+        (host.data_ptr() + a * length, device.data_ptr() + b * length, length) for a, b in zip(*places, strict=True)
     ]
 
 
-def verify(
-    places: list[tuple[int, int, int]], host: torch.Tensor, device: torch.Tensor
-) -> None:
+def verify(places: list[tuple[int, int, int]], host: torch.Tensor, device: torch.Tensor) -> None:
     """All pieces: the same bytes on both sides."""
     length = places[0][2]
     here = torch.tensor([(place[0] - host.data_ptr()) // length for place in places])
-    there = torch.tensor(
-        [(place[1] - device.data_ptr()) // length for place in places],
-        device=device.device,
-    )
-    same = torch.equal(
-        host.view(-1, length)[here], device.view(-1, length)[there].cpu()
-    )
+    there = torch.tensor([(place[1] - device.data_ptr()) // length for place in places], device=device.device)
+    same = torch.equal(host.view(-1, length)[here], device.view(-1, length)[there].cpu())
     assert same, f"pieces of {length} bytes differ"

@@ -22,11 +22,7 @@ SHAPES = [(4, 64, 16), (8, 128, 64)]
 
 def prove() -> dict[str, Any]:
     # That none differs is asserted block by block.
-    proof: dict[str, Any] = {
-        "rows": {},
-        "blocks compared, all the same": 0,
-        "bytes compared, all the same": 0,
-    }
+    proof: dict[str, Any] = {"rows": {}, "blocks compared, all the same": 0, "bytes compared, all the same": 0}
     for shape in SHAPES:
         rows, blocks, size = prove_of(*shape)
         proof["rows"] |= rows
@@ -36,11 +32,7 @@ def prove() -> dict[str, Any]:
 
 
 def prove_of(heads: int, width: int, block: int) -> tuple[dict[str, Any], int, int]:
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        Pool("4GiB") as pool,
-        Pool("4GiB") as copy,
-    ):
+    with tempfile.TemporaryDirectory() as folder, Pool("4GiB") as pool, Pool("4GiB") as copy:
         path = Path(folder) / "model"
         made = [sys.executable, str(MODEL), str(path), "0", str(heads), str(width)]
         subprocess.run(made, check=True, capture_output=True)
@@ -55,9 +47,7 @@ def prove_of(heads: int, width: int, block: int) -> tuple[dict[str, Any], int, i
         both = {
             "kv_connector": "MultiConnector",
             "kv_role": "kv_both",
-            "kv_connector_extra_config": {
-                "connectors": [pool.connector(), copy.connector()]
-            },
+            "kv_connector_extra_config": {"connectors": [pool.connector(), copy.connector()]},
         }
         # Before it sleeps vLLM resets all caches, as it does before it has other weights; these stay.
         writer = Engine(path, pool.connector(after_reset="keep"), **options)
@@ -66,11 +56,7 @@ def prove_of(heads: int, width: int, block: int) -> tuple[dict[str, Any], int, i
 
         def note(length: int, restored: int, where: str = "") -> None:
             name = f"{length} tokens in blocks of {block}{where}"
-            print(
-                f"{name}: {restored} restored, the same tokens",
-                file=sys.stderr,
-                flush=True,
-            )
+            print(f"{name}: {restored} restored, the same tokens", file=sys.stderr, flush=True)
             rows[name] = {"restored": restored, "same tokens": True}
 
         try:
@@ -85,9 +71,7 @@ def prove_of(heads: int, width: int, block: int) -> tuple[dict[str, Any], int, i
                 kept = writer.ask(prompt, tokens=8)  # its prefix is still on the GPU
                 restored = reader.ask(prompt, tokens=8)
                 assert kept["cached"] == restored["cached"] == length, (kept, restored)
-                assert kept["tokens"] == restored["tokens"], (
-                    f"{length} tokens: other tokens after a restore"
-                )
+                assert kept["tokens"] == restored["tokens"], f"{length} tokens: other tokens after a restore"
                 note(length, restored["cached"])
             # What an engine saved before it slept, it restores into the memory that it has after waking.
             prompt = [[len(LENGTHS), LENGTHS[-1] + 1]]
@@ -95,16 +79,12 @@ def prove_of(heads: int, width: int, block: int) -> tuple[dict[str, Any], int, i
             writer.nap()
             after = writer.ask(prompt, tokens=8)
             assert before["tokens"] == after["tokens"], "other tokens after a sleep"
-            assert after["cached"] == LENGTHS[-1], (
-                f"only {after['cached']} tokens were restored after a sleep"
-            )
+            assert after["cached"] == LENGTHS[-1], f"only {after['cached']} tokens were restored after a sleep"
             note(LENGTHS[-1], after["cached"], ", after a sleep")
         finally:
             end_all([writer, reader])
         blocks, size = compare(pool, copy)
-    assert blocks >= sum(LENGTHS) // block, (
-        f"only {blocks} blocks were there to compare"
-    )
+    assert blocks >= sum(LENGTHS) // block, f"only {blocks} blocks were there to compare"
     return rows, blocks, size
 
 
@@ -114,9 +94,7 @@ def compare(pool: Pool, copy: Pool) -> tuple[int, int]:
     with pool.client() as first, copy.client() as second:
         for key, length, _ in second.list_blocks():
             copied, saved = second.get(key), first.get(key)
-            if (
-                copied is None or saved is None or length < 4096
-            ):  # notes about sessions and engines are small
+            if copied is None or saved is None or length < 4096:  # notes about sessions and engines are small
                 continue
             assert copied == saved, f"{key!r} differs from what was saved"
             blocks, size = blocks + 1, size + len(copied)

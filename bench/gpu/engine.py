@@ -21,10 +21,7 @@ from vllm.v1.metrics.reader import get_metrics_snapshot
 
 
 def tokens_of(prompt: list[list[int]], vocabulary: int) -> list[int]:
-    parts = [
-        numpy.random.default_rng(seed).integers(10, vocabulary - 10, length)
-        for seed, length in prompt
-    ]
+    parts = [numpy.random.default_rng(seed).integers(10, vocabulary - 10, length) for seed, length in prompt]
     tokens: list[int] = numpy.concatenate(parts).tolist()
     return tokens
 
@@ -32,38 +29,24 @@ def tokens_of(prompt: list[list[int]], vocabulary: int) -> list[int]:
 def counted() -> dict[str, float]:
     """What the connector has counted."""
     named = "vllm:tidepool_"
-    found = (
-        metric for metric in get_metrics_snapshot() if metric.name.startswith(named)
-    )
-    return {
-        metric.name.removeprefix(named): metric.value
-        for metric in found
-        if hasattr(metric, "value")
-    }
+    found = (metric for metric in get_metrics_snapshot() if metric.name.startswith(named))
+    return {metric.name.removeprefix(named): metric.value for metric in found if hasattr(metric, "value")}
 
 
 class Lone:
     def __init__(self, model: str, options: dict[str, Any]) -> None:
-        self._llm = LLM(
-            model=model, skip_tokenizer_init=True, disable_log_stats=False, **options
-        )
+        self._llm = LLM(model=model, skip_tokenizer_init=True, disable_log_stats=False, **options)
         self._vocabulary = self._llm.model_config.get_vocab_size()
 
     async def generate(self, name: str, prompt: list[list[int]], tokens: int) -> Any:
         """Seconds to the only token, tokens that came from a cache, and what was generated."""
         assert tokens == 1
-        how = SamplingParams(
-            temperature=0, max_tokens=1, ignore_eos=True, detokenize=False
-        )
+        how = SamplingParams(temperature=0, max_tokens=1, ignore_eos=True, detokenize=False)
         asked: Any = {"prompt_token_ids": tokens_of(prompt, self._vocabulary)}
         began = time.perf_counter()
         [answer] = self._llm.generate([asked], how, use_tqdm=False)
         first = time.perf_counter() - began
-        return {
-            "first": first,
-            "cached": answer.num_cached_tokens,
-            "tokens": list(answer.outputs[0].token_ids),
-        }
+        return {"first": first, "cached": answer.num_cached_tokens, "tokens": list(answer.outputs[0].token_ids)}
 
     async def numbers(self) -> dict[str, float]:
         return counted()
@@ -86,26 +69,12 @@ async def forgotten(reset: Callable[[], Awaitable[bool]]) -> bool:
 
 class Shared:
     def __init__(self, model: str, options: dict[str, Any]) -> None:
-        self._llm = AsyncLLM.from_engine_args(
-            AsyncEngineArgs(model=model, skip_tokenizer_init=True, **options)
-        )
+        self._llm = AsyncLLM.from_engine_args(AsyncEngineArgs(model=model, skip_tokenizer_init=True, **options))
         self._vocabulary = self._llm.model_config.get_vocab_size()
 
-    async def generate(
-        self,
-        name: str,
-        prompt: list[list[int]],
-        tokens: int,
-        logprobs: int | None = None,
-    ) -> Any:
+    async def generate(self, name: str, prompt: list[list[int]], tokens: int, logprobs: int | None = None) -> Any:
         """Seconds to the first token and to the last, tokens that came from a cache, and what was generated."""
-        how = SamplingParams(
-            temperature=0,
-            max_tokens=tokens,
-            ignore_eos=True,
-            detokenize=False,
-            logprobs=logprobs,
-        )
+        how = SamplingParams(temperature=0, max_tokens=tokens, ignore_eos=True, detokenize=False, logprobs=logprobs)
         asked: Any = {"prompt_token_ids": tokens_of(prompt, self._vocabulary)}
         first, last = None, None
         began = time.perf_counter()

@@ -81,13 +81,7 @@ class Engine:
             "HF_HUB_OFFLINE": "1",
             "VLLM_LOGGING_LEVEL": os.environ.get("VLLM_LOGGING_LEVEL", "INFO"),
         }
-        line = [
-            sys.executable,
-            str(HERE / "engine.py"),
-            kind,
-            str(model),
-            json.dumps(settings),
-        ]
+        line = [sys.executable, str(HERE / "engine.py"), kind, str(model), json.dumps(settings)]
         self._told = Told(line, environment)
         self.log, self.order = self._told.log, self._told.order
         self._names = count()
@@ -97,9 +91,7 @@ class Engine:
         return self
 
     def ask(self, prompt: list[list[int]], tokens: int = 1) -> Any:
-        return self.order(
-            "generate", name=f"r{next(self._names)}", prompt=prompt, tokens=tokens
-        ).result(ANSWER)
+        return self.order("generate", name=f"r{next(self._names)}", prompt=prompt, tokens=tokens).result(ANSWER)
 
     def numbers(self) -> dict[str, float]:
         """What the connector has counted, as of a step that begins now."""
@@ -134,9 +126,7 @@ class Pool:
 
     def __init__(self, capacity: str) -> None:
         self._dir = tempfile.mkdtemp(dir="/dev/shm", prefix="tidepool-bench-")
-        self._catalog = started(
-            "catalog", listen="127.0.0.1:0", metrics_listen="127.0.0.1:0"
-        )
+        self._catalog = started("catalog", listen="127.0.0.1:0", metrics_listen="127.0.0.1:0")
         self._address: str = ready(self._catalog)["catalog"]["listen"]
         self._node = started(
             "node",
@@ -177,12 +167,7 @@ class Pool:
     def __enter__(self) -> "Pool":
         return self
 
-    def __exit__(
-        self,
-        kind: type | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         for process in (self._node, self._catalog):
             process.terminate()
             process.wait(60)
@@ -194,9 +179,7 @@ def started(command: str, **flags: str) -> subprocess.Popen[str]:
     """A server of the pool, which says in a line of JSON when it is ready."""
     line = [sys.executable, "-m", "tidepool", command, "--json"]
     line += [f"--{name.replace('_', '-')}={value}" for name, value in flags.items()]
-    return subprocess.Popen(
-        line, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    )
+    return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
 
 def ready(server: subprocess.Popen[str]) -> Any:

@@ -26,13 +26,9 @@ Sums = dict[int, torch.Tensor]
 class Cache:
     """A KV cache whose layers lie apart, and what moves its blocks."""
 
-    def __init__(
-        self, client: tidepool.Pool, blocks: int, device: int | None, sums: Sums
-    ) -> None:
+    def __init__(self, client: tidepool.Pool, blocks: int, device: int | None, sums: Sums) -> None:
         where = "cpu" if device is None else f"cuda:{device}"
-        self._bytes = torch.empty(
-            (LAYERS, blocks, PIECE), dtype=torch.uint8, device=where
-        )
+        self._bytes = torch.empty((LAYERS, blocks, PIECE), dtype=torch.uint8, device=where)
         layout = [[(layer.data_ptr(), PIECE, PIECE) for layer in self._bytes]]
         self._moves = BlockTransfers(client, layout, blocks, self._bytes, device=device)
         self._sums = sums
@@ -53,9 +49,7 @@ class Cache:
         seconds = [over - began for _, over in sorted(self._overs(len(moves)))]
         for way, turn, blocks in moves:
             saved = self._sums[turn][:, blocks.start : blocks.stop]
-            assert way == "save" or torch.equal(saved, self._summed(blocks)), (
-                f"load {turn} brought other bytes"
-            )
+            assert way == "save" or torch.equal(saved, self._summed(blocks)), f"load {turn} brought other bytes"
         return seconds
 
     def _of(self, blocks: range) -> torch.Tensor:
@@ -68,9 +62,7 @@ class Cache:
         while len(overs) < jobs:
             assert time.monotonic() < until, "a job is never over"
             for job, _, failed in self._moves.poll():
-                assert not failed, (
-                    f"{len(failed)} blocks were not moved: {BlockTransfers.warnings()}"
-                )
+                assert not failed, f"{len(failed)} blocks were not moved: {BlockTransfers.warnings()}"
                 overs.append((job, time.perf_counter()))
             time.sleep(0.0002)
         return overs
@@ -86,9 +78,7 @@ class Cache:
         self._moves.close()
 
 
-def rates(
-    repeats: int, blocks: int = BLOCKS, device: int | None = 0
-) -> dict[str, dict[str, float]]:
+def rates(repeats: int, blocks: int = BLOCKS, device: int | None = 0) -> dict[str, dict[str, float]]:
     """Bytes a second, in and out: straight, both at once, and over the network; every byte is verified."""
     turns, whole = range(repeats + 1), range(blocks)
     first, second = whole[: blocks // 2], whole[blocks // 2 :]
@@ -102,31 +92,17 @@ def rates(
             out = [cache.move(("save", turn, whole))[0] for turn in turns]
             into = [cache.move(("load", turn, whole))[0] for turn in turns]
             rows["by itself"] = {"in": rate(size, into), "out": rate(size, out)}
-            both = [
-                cache.move(("save", 100 + turn, first), ("load", turn, second))
-                for turn in turns
-            ]
+            both = [cache.move(("save", 100 + turn, first), ("load", turn, second)) for turn in turns]
             out, into = ([times[way] for times in both] for way in range(2))
-            rows["both at once"] = {
-                "in": rate(size // 2, into),
-                "out": rate(size // 2, out),
-            }
+            rows["both at once"] = {"in": rate(size // 2, into), "out": rate(size // 2, out)}
             for turn in turns:  # what was saved meanwhile is what it was
                 cache.move(("load", 100 + turn, first))
             cache.close()
         # To a client that uses no shared memory the node is on another host.
         with pool.client(local=False) as client:
-            for name, where in (
-                ("network to the host's memory", None),
-                ("network to the GPU", device),
-            ):
+            for name, where in (("network to the host's memory", None), ("network to the GPU", device)):
                 far = Cache(client, blocks, where, sums)
-                rows[name] = {
-                    "in": rate(
-                        size // 2,
-                        [far.move(("load", turn, second))[0] for turn in turns],
-                    )
-                }
+                rows[name] = {"in": rate(size // 2, [far.move(("load", turn, second))[0] for turn in turns])}
                 far.close()
     return rows
 
@@ -139,10 +115,4 @@ def rate(size: int, seconds: list[float]) -> float:
 def part(turn: int, blocks: range) -> tuple[int, str, int, bytes, bytes]:
     """Blocks, under names of this turn."""
     names = b"".join((turn << 32 | block).to_bytes(8) for block in blocks)
-    return (
-        0,
-        "restores/",
-        8,
-        names,
-        b"".join(block.to_bytes(4, "little") for block in blocks),
-    )
+    return (0, "restores/", 8, names, b"".join(block.to_bytes(4, "little") for block in blocks))

@@ -18,9 +18,7 @@ from typing import Any
 from agents import run_agents, sessions
 from parts import LLAMA_8B, TOKEN_BYTES, Engine, Pool, end_all, write_model
 
-LENGTHS = [
-    int(length) for length in os.environ.get("LENGTHS", "8192 32768 81920").split()
-]
+LENGTHS = [int(length) for length in os.environ.get("LENGTHS", "8192 32768 81920").split()]
 #: Tokens of a block. What vLLM does for each block, in Python, is what a long prefix waits for beside the bus: with
 #: blocks of 16 for four times as many.
 BLOCK = 64
@@ -29,11 +27,7 @@ GIB = 1 << 30
 #: Graphs for short steps, as any server has them: without, the processor takes 20 ms to issue one.
 GRAPHS: dict[str, Any] = {
     "enforce_eager": False,
-    "compilation_config": {
-        "mode": 0,
-        "cudagraph_mode": "FULL",
-        "cudagraph_capture_sizes": [1, 2, 4, 8, 16],
-    },
+    "compilation_config": {"mode": 0, "cudagraph_mode": "FULL", "cudagraph_capture_sizes": [1, 2, 4, 8, 16]},
 }
 #: Four engines of the shape fit on one GPU beside each other, each with a cache for one long prompt.
 SMALL_CACHE: dict[str, Any] = {
@@ -76,9 +70,7 @@ def model(folder: str) -> Path:
     return write_model(Path(folder) / "llama-8b-shape", LLAMA_8B)
 
 
-def wave(
-    engines: list[Engine], prompt: Callable[[int], list[list[int]]]
-) -> Iterator[tuple[int, int]]:
+def wave(engines: list[Engine], prompt: Callable[[int], list[list[int]]]) -> Iterator[tuple[int, int]]:
     """Lengths and turns, once the engines are up; ends them afterwards."""
     try:
         for engine in engines:
@@ -97,17 +89,13 @@ def table_b() -> Table:
 
     def note(row: str, length: int, turn: int, answer: Any, least: int = 0) -> None:
         print(
-            f"{row}, {length} tokens: {answer['first']:.4f} s, {answer['cached']} cached",
-            file=sys.stderr,
-            flush=True,
+            f"{row}, {length} tokens: {answer['first']:.4f} s, {answer['cached']} cached", file=sys.stderr, flush=True
         )
         assert answer["cached"] >= least, (row, length, answer["cached"])
         if turn:  # the first is a warm-up
             rows.setdefault(row, {}).setdefault(length, []).append(answer["first"])
 
-    def restored(
-        name: str, engine: Engine, asked: list[list[int]], length: int, turn: int
-    ) -> None:
+    def restored(name: str, engine: Engine, asked: list[list[int]], length: int, turn: int) -> None:
         """Computes, lets the engine forget, and asks again."""
         engine.ask(asked)
         # Stored in the background.
@@ -116,10 +104,7 @@ def table_b() -> Table:
         note(name, length, turn, engine.ask(asked), length - BLOCK)
 
     def without_pool(path: Path) -> None:
-        plain, offload = (
-            Engine(path, None, **LARGE_CACHE),
-            Engine(path, OFFLOADING, **LARGE_CACHE),
-        )
+        plain, offload = Engine(path, None, **LARGE_CACHE), Engine(path, OFFLOADING, **LARGE_CACHE)
         for length, turn in wave([plain, offload], prompt):
             asked = prompt(length)
             note("computed", length, turn, plain.ask(asked))
@@ -127,20 +112,12 @@ def table_b() -> Table:
             restored("vLLM's CPU offload", offload, asked, length, turn)
 
     def with_pool(path: Path, pool: Pool) -> None:
-        first, second = (
-            Engine(path, pool.connector(), **LARGE_CACHE) for _ in range(2)
-        )
+        first, second = (Engine(path, pool.connector(), **LARGE_CACHE) for _ in range(2))
         pool.ready()
         for length, turn in wave([first, second], prompt):
             asked = prompt(length)
             restored("Tidepool, same process", first, asked, length, turn)
-            note(
-                "Tidepool, second process",
-                length,
-                turn,
-                second.ask(asked),
-                length - BLOCK,
-            )
+            note("Tidepool, second process", length, turn, second.ask(asked), length - BLOCK)
 
     with tempfile.TemporaryDirectory() as folder, Pool("72GiB") as pool:
         path = model(folder)
@@ -148,10 +125,7 @@ def table_b() -> Table:
         with_pool(path, pool)
     return {
         "unit": "seconds to the first token, median",
-        "rows": {
-            row: {str(length): median(times) for length, times in by.items()}
-            for row, by in rows.items()
-        },
+        "rows": {row: {str(length): median(times) for length, times in by.items()} for row, by in rows.items()},
         "all": rows,
     }
 
@@ -163,10 +137,7 @@ def table_c() -> Table:
     with tempfile.TemporaryDirectory() as folder, Pool("48GiB") as pool:
         path = model(folder)
         # Both shared: a lone one drops what the connector counted in steps that answer nobody.
-        sides = {
-            "without": Engine(path, None, **SMALL_CACHE),
-            "storing": Engine(path, pool.connector(), **SMALL_CACHE),
-        }
+        sides = {"without": Engine(path, None, **SMALL_CACHE), "storing": Engine(path, pool.connector(), **SMALL_CACHE)}
         try:
             pool.ready()
             for engine in sides.values():
@@ -181,9 +152,7 @@ def table_c() -> Table:
             asked = (REPEATS + 3) * 81920 * TOKEN_BYTES
             saved = counted.get("bytes_saved", 0)
             # Storing that stores nothing costs nothing.
-            assert saved > 0.9 * asked, (
-                f"{saved / 1e9} GB of {asked / 1e9} were stored; seconds: {times}"
-            )
+            assert saved > 0.9 * asked, f"{saved / 1e9} GB of {asked / 1e9} were stored; seconds: {times}"
         finally:
             end_all(list(sides.values()))
     ratio = median(times["storing"]) / median(times["without"])
@@ -198,10 +167,7 @@ def table_c() -> Table:
 
 def checksums(counted: dict[str, float]) -> Table:
     """What they cost the threads that save, which nothing waits for."""
-    saved, seconds = (
-        counted.get("bytes_saved", 0),
-        counted.get("checksum_micros", 0) / 1e6,
-    )
+    saved, seconds = counted.get("bytes_saved", 0), counted.get("checksum_micros", 0) / 1e6
     return {
         "GB saved": saved / 1e9,
         "seconds in saves": counted.get("save_micros", 0) / 1e6,
@@ -225,11 +191,7 @@ def table_d(agents: int, pause_scale: float) -> Table:
             for engine in [*without, *pooled]:
                 engine.ready().ask(prompt(2048), 8)
             for name, pair in {"without": without, "with the pool": pooled}.items():
-                print(
-                    f"{time.monotonic() - began:.0f} s: {name}",
-                    file=sys.stderr,
-                    flush=True,
-                )
+                print(f"{time.monotonic() - began:.0f} s: {name}", file=sys.stderr, flush=True)
                 # The other pair idles beside it, either way.
                 arms[name] = run_agents(pair, work, pause_scale)
         finally:
@@ -241,8 +203,7 @@ def table_d(agents: int, pause_scale: float) -> Table:
         "pauses": f"as published, times {pause_scale}",
         "turns": sum(len(session) for session in work) / agents,
         "rows": arms,
-        "first token, times lower": slow["first token, median"]
-        / fast["first token, median"],
+        "first token, times lower": slow["first token, median"] / fast["first token, median"],
         "requests, times more": fast["requests a second"] / slow["requests a second"],
         "all": requests,
     }
@@ -257,10 +218,7 @@ def table_a() -> Table:
     for row, rates in restores.rates(REPEATS).items():
         cells: dict[str, float] = {}
         for way, rate in rates.items():
-            cells |= {
-                f"{way} GB/s": rate / 1e9,
-                f"{way} %": rate / 1e7 / whole[f"{way} GB/s"],
-            }
+            cells |= {f"{way} GB/s": rate / 1e9, f"{way} %": rate / 1e7 / whole[f"{way} GB/s"]}
         table["rows"][f"256 KiB, pool, {row}"] = cells
     return table
 
@@ -284,9 +242,7 @@ TABLES: dict[str, Callable[[], Table]] = {
 def commit() -> str:
     try:
         line = ["git", "rev-parse", "--short", "HEAD"]
-        return subprocess.run(
-            line, capture_output=True, text=True, check=False
-        ).stdout.strip()
+        return subprocess.run(line, capture_output=True, text=True, check=False).stdout.strip()
     except FileNotFoundError:
         return "not known"
 
@@ -322,10 +278,7 @@ def show(name: str, table: Table) -> None:
         cells = values.items() if isinstance(values, dict) else [("", values)]
         print(
             f"  {row:34}",
-            "  ".join(
-                f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}"
-                for key, value in cells
-            ),
+            "  ".join(f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}" for key, value in cells),
         )
     for key, value in table.items():
         if key not in ("rows", "all", "unit"):
@@ -335,9 +288,7 @@ def show(name: str, table: Table) -> None:
 def check_needs() -> None:
     for needed in ("torch", "vllm", "tidepool"):
         if importlib.util.find_spec(needed) is None:
-            sys.exit(
-                f"{sys.executable} has no {needed}: bench/gpu needs torch, vLLM and the wheel of `make wheel`"
-            )
+            sys.exit(f"{sys.executable} has no {needed}: bench/gpu needs torch, vLLM and the wheel of `make wheel`")
     if gpu_name() is None:
         sys.exit("no NVIDIA GPU that its driver knows of: bench/gpu measures one")
 
