@@ -81,8 +81,9 @@ class Side:
         return sorted(times)[len(times) // 2]
 
     def put(self, prefix: str, size: int, batch: int, calls: int, start: int = 0, stay: bool = False) -> float:
-        """Seconds for ``calls`` batched writes of new blocks, named by numbers from ``start`` on; they are read back, and
-        removed afterwards unless they ``stay``.
+        """Seconds for ``calls`` batched writes of new blocks, named by numbers from ``start`` on.
+
+        They are read back, and removed afterwards unless they ``stay``.
         """
         memory = self.buffer(size * batch)
         places, sizes = [memory.at + n * size for n in range(batch)], [size] * batch
