@@ -25,8 +25,8 @@ BLOCK = 128
 #: other side, whose turn it is then.
 AT_REST = 2.0
 #: One core computes and one is left for vLLM's other process, which polls for its answer, as vLLM shares them out by
-#: itself. With two that compute, each of their many meetings at times waits for the one whose core the polling has: 0.2 s
-#: instead of 0.005 between a load and the model's first layer, with either connector.
+#: itself. With two that compute, each of their many meetings at times waits for the one whose core the polling has:
+#: 0.2 s instead of 0.005 between a load and the model's first layer, with either connector.
 COMPUTING_CORES = "1"
 
 

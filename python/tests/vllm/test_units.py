@@ -1,4 +1,4 @@
-"""The promises in ``units.py``, ``siblings.py`` and ``layouts.py``, with the classes of vLLM 0.32 and of 0.26."""
+"""The promises in ``units.py`` and the programs beside it, with the classes of vLLM 0.32 and of 0.26."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ ROOT = HERE.parent.parent.parent
 def run_units(vllm: Vllm, *first: Path, **variables: str) -> None:
     path = os.pathsep.join([*map(str, first), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, **vllm.environment, "VLLM_LOGGING_LEVEL": "ERROR", "PYTHONPATH": path, **variables}
-    for program in ("units.py", "siblings.py", "layouts.py"):
+    for program in ("units.py", "identities.py", "siblings.py", "layouts.py"):
         line = [vllm.python, str(HERE / program), str(vllm.model)]
         ended = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=600, check=False)
         assert ended.returncode == 0, ended.stderr[-8000:]

@@ -10,25 +10,22 @@ import shutil
 import sys
 import tempfile
 import time
-import types
 import unittest
 import weakref
-from array import array
-from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
 from simulated import TELLS_FAILED_REQUESTS, Simulated, full, sliding
 from tidepool.errors import InvalidError, UnreachableError
-from tidepool.vllm.fingerprint import fingerprint
 from tidepool.vllm.settings import Settings
-from tidepool.vllm.weights import digest_of
 
 import tidepool
 
 MODEL = ""
 BLOCK = 16
-SEVERAL_GROUPS: dict[str, Any] = {
+#: What is loaded only where vLLM can be told of a request whose load failed.
+WITH_WINDOWS: dict[str, Any] = {
+    "windows only": {"specs": [sliding(40)]},
     "a sliding window": {"specs": [full(), sliding(40)]},
     "a window with other blocks": {"specs": [full(), sliding(70, 32)]},
 }
@@ -79,7 +76,7 @@ class WithPool(unittest.TestCase):
         """Every block but vLLM's own null block is free, and no request is left."""
         self.assertEqual(engine.free_blocks(), engine.config.cache_config.num_gpu_blocks - 1)
         self.assertEqual(engine.scheduler.requests, {})
-        self.assertFalse(engine.connector.has_pending_block_frees())
+        self.assertFalse(engine.connector.has_pending_push_work())
 
 
 class Restores(WithPool):
@@ -88,11 +85,10 @@ class Restores(WithPool):
         "two ranks": {"ranks": 2},
         "two ranks with the same bytes": {"ranks": 2, "replicas": 2},
         "two stages of two ranks": {"ranks": 2, "stages": 2},
-        "windows only": {"specs": [sliding(40)]},
         "prefill in parts": {"batch": 64},
         "a draft model": {"drafts": True},
         "a draft model after two stages": {"drafts": True, "stages": 2},
-        **(SEVERAL_GROUPS if TELLS_FAILED_REQUESTS else {}),
+        **(WITH_WINDOWS if TELLS_FAILED_REQUESTS else {}),
     }
 
     def test_another_engine_of_the_same_shape_restores_the_whole_prompt(self) -> None:
@@ -194,9 +190,13 @@ class Roles(WithPool):
 
 class Failures(WithPool):
     def test_blocks_that_vanish_after_the_look_up_are_computed(self) -> None:
-        several = [[full(), sliding(40)]] if TELLS_FAILED_REQUESTS else []
-        for specs in [[full()], *several]:
-            with self.subTest(f"{len(specs)} groups"):
+        """With windows alone, vLLM heard which blocks were missing, and computed from blocks that nobody had filled."""
+        for name, shape in {
+            "one group": {"specs": [full()]},
+            **(WITH_WINDOWS if TELLS_FAILED_REQUESTS else {}),
+        }.items():
+            with self.subTest(name):
+                specs = shape["specs"]
                 tokens = prompt(6, 300)
                 generated = self.computed(tokens, specs=specs)
                 engine = self.engine(specs=specs)
@@ -210,6 +210,20 @@ class Failures(WithPool):
                 # What was computed instead is there again.
                 self.assertEqual(len(self.pool.list_blocks("g0")), 300 // BLOCK)
                 self.pool.remove_all()
+
+    @unittest.skipUnless(TELLS_FAILED_REQUESTS, "nothing is loaded here")
+    def test_a_window_of_which_one_block_is_missing_is_computed_anew(self) -> None:
+        for missing in range(3):
+            with self.subTest(missing=missing):
+                tokens = prompt(60 + missing, 300)
+                generated = self.computed(tokens, specs=[sliding(40)])
+                engine = self.engine(specs=[sliding(40)])
+                request = engine.add("again", tokens)
+                self.lose_one_after_the_look_up(engine, missing)
+                engine.run()
+                self.assertEqual(list(request.output_token_ids), generated)
+                self.assertEqual(engine.counted.get("blocks_loaded", 0), missing)
+                self.check_nothing_held(engine)
 
     def lose_after_the_look_up(self, engine: Simulated) -> list[str]:
         """Empties the pool between the answer and the load; the answer is which loads were begun, as they are."""
@@ -230,20 +244,24 @@ class Failures(WithPool):
         generated = self.computed(tokens)
         engine = self.engine()
         request = engine.add("again", tokens)
-        begin = engine.workers[0].connector._worker.begin_loads
-
-        def lose_the_tenth(step: Any) -> None:
-            for load in step.loads:
-                tenth = load.parts[0].hashes[9 * 32 : 10 * 32].hex()
-                [(key, _, _)] = self.pool.list_blocks(tenth)
-                self.pool.remove(key)
-            begin(step)
-
-        engine.workers[0].connector._worker.begin_loads = lose_the_tenth
+        self.lose_one_after_the_look_up(engine, 9)
         engine.run()
         self.assertEqual(list(request.output_token_ids), generated)
         self.assertEqual(engine.counted["blocks_loaded"], 9)
         self.assertEqual(engine.counted["blocks_saved"], 1)
+
+    def lose_one_after_the_look_up(self, engine: Simulated, place: int) -> None:
+        """Takes one block of each load from the pool, between the answer and the load."""
+        begin = engine.workers[0].connector._worker.begin_loads
+
+        def lose_it(step: Any) -> None:
+            for load in step.loads:
+                lost = load.parts[0].hashes[place * 32 : (place + 1) * 32].hex()
+                [(key, _, _)] = self.pool.list_blocks(lost)
+                self.pool.remove(key)
+            begin(step)
+
+        engine.workers[0].connector._worker.begin_loads = lose_it
 
     def test_without_nodes_an_engine_computes_and_with_one_it_shares_again(self) -> None:
         tokens = prompt(8, 300)
@@ -301,17 +319,18 @@ class Failures(WithPool):
 
     @unittest.skipIf(TELLS_FAILED_REQUESTS, "this vLLM can be told")
     def test_where_vllm_cannot_be_told_of_a_failed_load_nothing_is_loaded(self) -> None:
-        specs, tokens = [full(), sliding(40)], prompt(9, 300)
-        for name in ("computed", "again"):
-            with self.assertLogs("vllm.tidepool", "WARNING") as logged:
-                engine = self.engine(specs=specs)
-            self.assertIn("nothing is loaded from the pool: this vLLM cannot be told", logged.output[0])
-            engine.add("begins", prompt(10, 10))  # blocks have no names before the first step
-            engine.run()
-            engine.add(name, tokens)
-            engine.run()
-            self.assertNotIn("blocks_loaded", engine.counted)
-        self.assertEqual(engine.counted["blocks_held"], 2 * (300 // BLOCK))
+        for specs in ([full(), sliding(40)], [sliding(40)]):
+            tokens = prompt(9 + len(specs), 300)
+            for name in ("computed", "again"):
+                with self.assertLogs("vllm.tidepool", "WARNING") as logged:
+                    engine = self.engine(specs=specs)
+                self.assertIn("nothing is loaded from the pool: this vLLM cannot be told", logged.output[0])
+                engine.add("begins", prompt(10, 10))  # blocks have no names before the first step
+                engine.run()
+                engine.add(name, tokens)
+                engine.run()
+                self.assertNotIn("blocks_loaded", engine.counted)
+            self.assertEqual(engine.counted["blocks_held"], len(specs) * (300 // BLOCK))
 
     def test_settings_that_are_not_allowed_are_named(self) -> None:
         with self.assertRaisesRegex(InvalidError, "'catalog': allowed are catalogs, "):
@@ -383,6 +402,46 @@ class Ends(WithPool):
                 self.assertEqual(reader.restored["reader"], 200 // BLOCK * BLOCK)
                 self.pool.remove_all()
 
+    def test_requests_do_not_wait_for_a_slow_save_of_blocks_that_they_have_anyway(self) -> None:
+        """While any save was under way, vLLM waited for its blocks instead of preempting: nobody computed anything."""
+        engine = self.engine(blocks=40)
+        engine.add("begins", prompt(70, 10))
+        engine.run()
+        late = self.hold_saves_back(engine)
+        requests = [engine.add(f"r{n}", prompt(71 + n, 100), generate=60) for n in range(5)]
+        until = time.monotonic() + 60
+        while not all(request.is_finished() for request in requests):
+            self.assertLess(time.monotonic(), until, "requests wait for a save that is not over")
+            engine.step()
+        self.assertTrue(engine.connector.has_pending_push_work(), "the save was over")
+        late.pop()()
+        engine.run()
+        self.check_nothing_held(engine)
+
+    def test_blocks_of_a_shared_prefix_are_counted_once_however_many_saves_hold_them(self) -> None:
+        """Counted once a save, a hot prefix filled the room for saves, and the last blocks of requests were lost."""
+        tokens = prompt(80, 480)
+        engine = self.engine(blocks=128, batch=1024)
+        engine.add("first", tokens)
+        engine.run()
+        late = self.hold_saves_back(engine, most=100)
+        requests = [engine.add(f"r{n}", tokens + prompt(81 + n, 20), generate=1) for n in range(4)]
+        until = time.monotonic() + 60
+        while not all(request.is_finished() for request in requests):
+            self.assertLess(time.monotonic(), until)
+            engine.step()
+        pins = engine.connector._scheduler._pins
+        held = [block.block_id for pin in pins._pins.values() for block in pin.blocks]
+        self.assertGreater(len(held), len(set(held)), "no block is held twice: nothing is proved")
+        self.assertEqual(len(pins._holds), len(set(held)))
+        while engine.connector.has_pending_push_work():
+            while late:
+                late.pop()()
+            engine.step()
+        engine.run()
+        self.check_nothing_held(engine)
+        self.assertEqual(len(pins._holds), 0)
+
     def test_what_is_saved_at_a_requests_end_is_saved_by_an_engine_that_has_nothing_else_to_do(self) -> None:
         # vLLM does not wait for saves in a step that computes nothing. What was delayed until its request ended was
         # begun there only: an idle engine never saved it, and kept its blocks for good.
@@ -415,17 +474,19 @@ class Ends(WithPool):
         saved = [name for name, *_ in self.pool.list_blocks("g0")]
         self.assertEqual(len(saved), 256 // BLOCK)
 
-    def hold_saves_back(self, engine: Simulated) -> list[Any]:
-        """The first save waits until it is called; those after it are done at once."""
+    def hold_saves_back(self, engine: Simulated, most: int = 1) -> list[Any]:
+        """The first saves, of so many steps, wait each until it is called; those after them are done at once."""
         worker = engine.workers[0].connector._worker
         begin, held = worker.begin_saves, []
         late: list[Any] = []
 
         def begin_or_hold(step: Any) -> None:
-            if step.saves and not held:
+            if any(step is other for other in held):
+                return
+            if step.saves and len(held) < most:
                 held.append(step)
                 late.append(lambda: begin(step))
-            elif step not in held:
+            else:
                 begin(step)
 
         worker.begin_saves = begin_or_hold
@@ -586,22 +647,6 @@ class Reports(WithPool):
         self.assertEqual(engine.counted["notes_refused"], len(says))
         self.check_nothing_held(engine)
 
-    def test_engines_that_turn_positions_by_other_factors_share_nothing(self) -> None:
-        """vLLM takes a model's long or short factors by the longest request that it allows, which no key told."""
-
-        def named(longest: int, kind: str) -> str:
-            rope = {"rope_type": kind, "original_max_position_embeddings": 4096}
-            config = types.SimpleNamespace(to_dict=lambda: {"rope_parameters": rope})
-            model = types.SimpleNamespace(hf_config=config, dtype="f", quantization=None, max_model_len=longest)
-            cache = types.SimpleNamespace(cache_dtype="auto", prefix_caching_hash_algo="sha256")
-            parallel = types.SimpleNamespace(tensor_parallel_size=1, pipeline_parallel_size=1)
-            all_of_it = types.SimpleNamespace(model_config=model, cache_config=cache, parallel_config=parallel)
-            return fingerprint(all_of_it, [], {}, "weights").namespace
-
-        self.assertNotEqual(named(4096, "longrope"), named(32768, "longrope"))
-        self.assertEqual(named(8192, "longrope"), named(32768, "longrope"))
-        self.assertEqual(named(4096, "llama3"), named(32768, "llama3"))
-
     def test_engines_whose_blocks_differ_say_in_what(self) -> None:
         self.computed(prompt(53, 100))
         with self.assertLogs("vllm.tidepool", "WARNING") as logged:
@@ -629,56 +674,6 @@ class Reports(WithPool):
             while not any("name" in line for line in logged.output):
                 assert time.monotonic() < until, "nothing was logged"
                 engine.step()
-
-
-class Weights(unittest.TestCase):
-    def setUp(self) -> None:
-        self.folder = Path(tempfile.mkdtemp())
-        self.addCleanup(shutil.rmtree, self.folder)
-
-    def write(self, name: str, tensors: dict[str, list[float]]) -> Path:
-        """A folder with one safetensors file for each tensor of a name with a slash, and one for the rest."""
-        folder = self.folder / name
-        folder.mkdir(parents=True)
-        files: dict[str, dict[str, list[float]]] = {}
-        for tensor, values in tensors.items():
-            file, _, short = tensor.rpartition("/")
-            files.setdefault(file or "model", {})[short] = values
-        for file, content in files.items():
-            header, data = {}, b""
-            for tensor, values in content.items():
-                start, data = len(data), data + array("f", values).tobytes()
-                header[tensor] = {"dtype": "F32", "shape": [len(values)], "data_offsets": [start, len(data)]}
-            text = json.dumps(header).encode()
-            (folder / f"{file}.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + data)
-        return folder
-
-    def test_weights_are_what_they_hold_not_where_they_lie(self) -> None:
-        one = digest_of(self.write("a/model", {"x": [1, 2], "y": [3]}))
-        self.assertEqual(one, digest_of(self.write("b/other", {"first/x": [1, 2], "second/y": [3]})))
-        self.assertNotEqual(one, digest_of(self.write("c/model", {"x": [1, 2], "y": [4]})))
-        self.assertNotEqual(one, digest_of(self.write("d/model", {"x": [1, 2], "z": [3]})))
-
-    def test_of_large_weights_a_part_is_read_and_all_on_demand(self) -> None:
-        from tidepool.vllm import weights
-
-        small, weights._SMALL = weights._SMALL, 0
-        self.addCleanup(setattr, weights, "_SMALL", small)
-        values = [float(n) for n in range(200_000)]
-        changed = [*values[:-1], 0.0]
-        plain, other = self.write("a", {"x": values}), self.write("b", {"x": changed})
-        self.assertNotEqual(digest_of(plain), digest_of(other))
-        values[1500] += 1
-        hidden = self.write("c", {"x": values})
-        self.assertEqual(digest_of(plain), digest_of(hidden))
-        self.assertNotEqual(digest_of(plain, full=True), digest_of(hidden, full=True))
-
-    def test_what_cannot_be_told_apart_is_named(self) -> None:
-        with self.assertRaisesRegex(InvalidError, "set weights_id"):
-            digest_of(self.folder)
-        (self.folder / "bad.safetensors").write_bytes(b"\xff" * 64)
-        with self.assertRaisesRegex(InvalidError, r"bad.safetensors is no safetensors file"):
-            digest_of(self.folder)
 
 
 if __name__ == "__main__":

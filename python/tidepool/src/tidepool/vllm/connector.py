@@ -11,17 +11,17 @@ from vllm.distributed.kv_transfer.kv_connector.v1 import base
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1, KVConnectorRole, SupportsHMA
 from vllm.v1 import kv_cache_interface
 
-from .groups import groups_of
+from .groups import groups_of, tells_failed_blocks
 from .messages import Report, Step
 from .metrics import TidepoolPromMetrics, TidepoolStats
 from .scheduler import SchedulerSide
 from .settings import Settings
-from .weights import weights_identity
+from .weights import drafts_identity, weights_identity
 from .worker import WorkerSide
 
 logger = logging.getLogger("vllm.tidepool")  # under vLLM's own, so that its settings apply
 
-#: Since 0.28 or so; before, only failed blocks can be reported, and only by models with one KV group.
+#: Since 0.28 or so; before, only failed blocks can be reported.
 TransferResults = getattr(base, "KVConnectorTransferResults", None)
 
 
@@ -39,15 +39,16 @@ class TidepoolConnector(KVConnectorBase_V1, SupportsHMA):
         if role == KVConnectorRole.WORKER:
             self._worker = WorkerSide(vllm_config, kv_cache_config, groups, settings)
             return
-        weights = weights_identity(
-            vllm_config.model_config,
-            vllm_config.load_config,
-            check=settings.weights_check,
-            name=settings.weights_id,
-        )
+        how = {"check": settings.weights_check, "name": settings.weights_id}
+        weights = {
+            "weights": weights_identity(vllm_config.model_config, vllm_config.load_config, **how),
+            "weights of the draft model": drafts_identity(vllm_config, **how),
+        }
         self._scheduler = SchedulerSide(vllm_config, groups, hashed, settings, weights)
-        if TransferResults is None and len(kv_cache_config.kv_cache_groups) > 1:
-            self._scheduler.refuse_loads("this vLLM cannot be told of a failed load of a model with several KV groups")
+        if TransferResults is None and not tells_failed_blocks(kv_cache_config, groups):
+            self._scheduler.refuse_loads(
+                "this vLLM cannot be told of a failed load of a model with several KV groups, or with windows"
+            )
 
     @property
     def prefer_cross_layer_blocks(self) -> bool:
@@ -108,7 +109,7 @@ class TidepoolConnector(KVConnectorBase_V1, SupportsHMA):
         return self._plans.take_events()
 
     def has_pending_block_frees(self) -> bool:
-        return self._plans.is_saving()
+        return self._plans.gives_back_soon()
 
     def has_pending_push_work(self) -> bool:
         return self._plans.is_saving()

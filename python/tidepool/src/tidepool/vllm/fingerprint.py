@@ -57,8 +57,10 @@ def chain_prefix(namespace: str, group: int, label: str) -> str:
     return f"{namespace}g{group}.{label}/"
 
 
-def fingerprint(vllm_config: Any, groups: Sequence[Group], ranks: dict[int, RankLayout], weights: str) -> Fingerprint:
-    """The fingerprint of the blocks of an engine with these weights."""
+def fingerprint(
+    vllm_config: Any, groups: Sequence[Group], ranks: dict[int, RankLayout], weights: dict[str, str]
+) -> Fingerprint:
+    """The fingerprint of the blocks of an engine with these weights, by whose they are."""
     model, cache, parallel = vllm_config.model_config, vllm_config.cache_config, vllm_config.parallel_config
     layouts = sorted(
         {
@@ -70,11 +72,12 @@ def fingerprint(vllm_config: Any, groups: Sequence[Group], ranks: dict[int, Rank
     return Fingerprint(
         {
             "format": _VERSION,
-            "weights": weights,
+            **weights,
             "model configuration": _digest(_plain(model.hf_config.to_dict())),
             "rotary factors": _rotary_factors(model),
             "dtype": str(model.dtype),
-            "quantization": str(model.quantization),
+            "quantization": f"{model.quantization}, {_digest(getattr(model, 'quantization_config', None))}",
+            "processing of images and sounds": _digest(_processing(model)),
             "KV cache dtype": f"{cache.cache_dtype}, scales {getattr(cache, 'calculate_kv_scales', False)}",
             "tokens in a block": ", ".join(f"{group.block_size} (window {group.window})" for group in groups),
             "tensor parallel size": str(parallel.tensor_parallel_size),
@@ -93,6 +96,11 @@ def _rotary_factors(model: Any) -> str:
     lengths = (part.get("original_max_position_embeddings") for part in parts)
     short = [length for length in lengths if isinstance(length, int)]
     return f"long: {[model.max_model_len > length for length in short]}"
+
+
+def _processing(model: Any) -> Any:
+    """What the engine sets for all requests; what a request sets is in vLLM's hashes."""
+    return getattr(getattr(model, "multimodal_config", None), "mm_processor_kwargs", None)
 
 
 def _dicts_in(value: Any) -> Iterator[dict[str, Any]]:

@@ -1,5 +1,6 @@
 """The KV groups of a model, as far as the pool is concerned."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,6 +56,15 @@ def groups_of(vllm_config: Any, kv_cache_config: Any) -> tuple[list[Group], int]
     if ids is None:
         ids = range(len(kv_cache_config.kv_cache_groups))
     return [_group(index, kv_cache_config.kv_cache_groups[index], hashed) for index in ids], hashed
+
+
+def tells_failed_blocks(kv_cache_config: Any, groups: Sequence[Group]) -> bool:
+    """Whether vLLM is told enough of a failed load by the numbers of the blocks that were not filled.
+
+    It computes from the first of them on and takes all before for right. Behind a window nothing was loaded, so that
+    what is computed there would read blocks that hold nothing. With several groups, numbers are not a request's own.
+    """
+    return len(kv_cache_config.kv_cache_groups) == 1 and all(group.reach is None for group in groups)
 
 
 def _group(index: int, group: Any, hashed: int) -> Group:

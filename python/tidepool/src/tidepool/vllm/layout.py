@@ -5,6 +5,7 @@ interchangeable.
 import hashlib
 import json
 import math
+import platform
 from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import product
@@ -58,7 +59,16 @@ def _places(kv_cache_config: Any, groups: list[dict[str, torch.Tensor]]) -> Plac
             described.append([name, *shape])
         descriptions.append(_summary(described) if described else None)
     named = {name: tensor for tensors in groups for name, tensor in tensors.items()}
-    return Places(pieces, descriptions, list(named.values()), _device(named))
+    device = _device(named)
+    if device is None:
+        descriptions = [described and f"{described}, {_processor()}" for described in descriptions]
+    return Places(pieces, descriptions, list(named.values()), device)
+
+
+def _processor() -> str:
+    """What vLLM chooses a processor's attention kernels by, each of which has its own order of values in a block."""
+    amx, avx512 = torch.cpu._is_amx_tile_supported(), torch.cpu._is_avx512_supported()
+    return f"kernels for {platform.machine()}{' with AVX-512' if avx512 else ''}{' with AMX' if amx else ''}"
 
 
 def _check_length(name: str, length: int, spec: Any) -> None:

@@ -39,7 +39,9 @@ _ENDED_WELL = ("FINISHED_STOPPED", "FINISHED_LENGTH_CAPPED")
 class SchedulerSide:
     """The connector in the scheduler's process."""
 
-    def __init__(self, vllm_config: Any, groups: list[Group], hashed: int, settings: Settings, weights: str) -> None:
+    def __init__(
+        self, vllm_config: Any, groups: list[Group], hashed: int, settings: Settings, weights: dict[str, str]
+    ) -> None:
         self._config = vllm_config
         self._groups = groups
         self._hashed = hashed
@@ -393,6 +395,10 @@ class SchedulerSide:
 
     def is_saving(self) -> bool:
         return self._pins is not None and not self._pins.is_empty()
+
+    def gives_back_soon(self) -> bool:
+        """Whether a request that finds no block had better wait for one that is being saved."""
+        return self._pins is not None and self._pins.give_back_soon()
 
     def close(self) -> None:
         if self._pins:

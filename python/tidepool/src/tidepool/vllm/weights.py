@@ -35,6 +35,15 @@ def weights_identity(model_config: Any, load_config: Any, *, check: str, name: s
     return digest_of(_folder(model_config, load_config), full=check == "full")
 
 
+def drafts_identity(vllm_config: Any, *, check: str, name: str) -> str:
+    """The same for the weights of a draft model, whose KV is in the blocks too."""
+    speculative, model = vllm_config.speculative_config, vllm_config.model_config
+    draft = getattr(speculative, "draft_model_config", None)
+    if draft is None or draft.model == model.model:
+        return "no weights of its own"
+    return f"{speculative.method}, {weights_identity(draft, vllm_config.load_config, check=check, name=name)}"
+
+
 def digest_of(place: Path, *, full: bool = False) -> str:
     """The digest of the weights in a folder, or of one file."""
     files = sorted(place.iterdir()) if place.is_dir() else [place]

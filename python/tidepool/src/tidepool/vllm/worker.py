@@ -9,7 +9,7 @@ import torch
 from .. import InvalidError, Pool
 from .._native import BlockTransfers
 from .fingerprint import chain_prefix
-from .groups import Group
+from .groups import Group, tells_failed_blocks
 from .layout import Places, lay_out, lay_out_together
 from .messages import Load, Part, RankLayout, Report, Step
 from .metrics import Since, TidepoolStats
@@ -35,8 +35,7 @@ class WorkerSide:
         self._label = f"p{pipeline_rank}t{tensor_rank // self._replicas}"
         #: Ranks that hold the same bytes save every n-th block each.
         self._stripe = (tensor_rank % self._replicas, self._replicas)
-        #: Block numbers are the request's own only where there is one group.
-        self._one_group = len(kv_cache_config.kv_cache_groups) == 1
+        self._tells_blocks = tells_failed_blocks(kv_cache_config, groups)
         self._pool: Pool = settings.connect()
         self._transfers: BlockTransfers | None = None
         self._device: int | None = None
@@ -163,7 +162,7 @@ class WorkerSide:
     def _note_failure(self, request: str, failed: list[tuple[int, int]]) -> None:
         logger.warning("%d blocks of request %s were not loaded, and will be computed", len(failed), request)
         self._report.failed.add(request)
-        if self._one_group:
+        if self._tells_blocks:
             self._failed_blocks.update(block for _, block in failed)
         else:
             self._failed_requests.add(request)
