@@ -6,8 +6,12 @@ use crate::error::NodeError;
 use crate::fan_out::{at_once, fan_out};
 use crate::peers::Peer;
 use std::sync::Arc;
-use tidepool_types::{BlockId, Deadline, InvalidInput, NodeName};
-use tidepool_wire::message::{Judge, Judgement, Pattern, Reply, Request};
+use tidepool_types::{BlockId, Deadline, InvalidInput, NodeName, Version};
+use tidepool_wire::message::{Judge, Judgement, Pattern, Reply, Request, SupersedeOutcome};
+
+/// How often nodes are asked to remove by pattern: more than once where something was removed, since another node may just
+/// have been copying it.
+const PASSES: usize = 3;
 
 /// What became of removing one block.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -92,11 +96,19 @@ impl Client {
         let deadline = self.deadline();
         let ids = self.core().ids_of(keys)?;
         let removers = self.removers(&ids, deadline);
-        let read = |reply| if let Reply::Removed(flags) = reply { Some(flags) } else { None };
-        let flags = removers.ask(&ids, Request::Remove, read, deadline);
         let mut removals = self.unanswered(&removers, ids.len());
-        removers.note(&flags, &mut removals, |removal, was_there| removal.removed |= was_there);
+        self.remove_from(removers, &ids, &mut removals, deadline);
         Ok(removals)
+    }
+
+    /// Has `removers` remove whatever they hold, and after them whoever has lately copied it from one of those: no catalog
+    /// need know of those copies yet.
+    fn remove_from(&self, removers: Removers, ids: &[BlockId], removals: &mut [Removal], deadline: Deadline) {
+        self.supersede(ids, Version::NEVER, removers, deadline, |removers, outcomes| {
+            removers.note(outcomes, removals, |removal, outcome| {
+                removal.removed |= outcome == SupersedeOutcome::Removed;
+            });
+        });
     }
 
     /// Removes blocks that nobody has lately read or been told of, as far as clients with [leases] have. A lease anywhere, at
@@ -122,6 +134,10 @@ impl Client {
                 removal.removed |= remove && judgement == Judgement::Free;
             });
         }
+        // Copies that were made meanwhile, of blocks that are gone now.
+        removers.asked.iter_mut().for_each(|(_, indexes)| indexes.retain(|&index| !removals[index].leased));
+        removers.asked.retain(|(_, indexes)| !indexes.is_empty());
+        self.remove_from(removers, &ids, &mut removals, deadline);
         Ok(removals)
     }
 
@@ -213,12 +229,19 @@ impl Client {
         let (everyone, unanswered) = self.everyone(deadline);
         let questions: Vec<_> = everyone.into_iter().map(request).collect();
         let mut removals = Removals { copies: 0, unanswered };
-        for ((peer, _), answer) in questions.iter().zip(fan_out(&questions, deadline)) {
-            match answer {
-                Ok(Reply::Count(copies)) => removals.copies += copies,
-                // A bad pattern is one for every node, and none has removed anything.
-                Err(error @ NodeError::Invalid(_)) => return Err(error),
-                _ => removals.unanswered.push(peer.key.name.clone()),
+        for _ in 0..PASSES {
+            let before = removals.copies;
+            for ((peer, _), answer) in questions.iter().zip(fan_out(&questions, deadline)) {
+                match answer {
+                    Ok(Reply::Count(copies)) => removals.copies += copies,
+                    // A bad pattern is one for every node, and none has removed anything.
+                    Err(error @ NodeError::Invalid(_)) => return Err(error),
+                    _ if removals.unanswered.contains(&peer.key.name) => {}
+                    _ => removals.unanswered.push(peer.key.name.clone()),
+                }
+            }
+            if removals.copies == before || !removals.unanswered.is_empty() || questions.len() < 2 {
+                break;
             }
         }
         Ok(removals)

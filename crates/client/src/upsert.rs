@@ -9,6 +9,7 @@ use crate::client::Client;
 use crate::core::Core;
 use crate::error::PutError;
 use crate::put::{PutItem, PutOptions, Stored, jobs_of, store_all};
+use crate::remove::Removers;
 use std::collections::BTreeSet;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tidepool_locks::Mutex;
@@ -81,6 +82,24 @@ impl Client {
     /// Has everyone who may hold one of `ids` remove what is older than `version`.
     fn sweep(&self, ids: &[BlockId], version: Version, deadline: Deadline) -> Swept {
         let mut swept = Swept { removed: vec![0; ids.len()], kept: vec![None; ids.len()] };
+        self.supersede(ids, version, self.removers(ids, deadline), deadline, |removers, outcomes| {
+            for ((_, indexes), outcomes) in removers.asked.iter().zip(outcomes) {
+                indexes.iter().zip(outcomes).for_each(|(&index, outcome)| swept.note(index, *outcome));
+            }
+        });
+        swept
+    }
+
+    /// Has `removers` remove what is older than `version`, and after them whoever has lately copied it from one of those.
+    /// Answers are noted as they come.
+    pub(crate) fn supersede(
+        &self,
+        ids: &[BlockId],
+        version: Version,
+        mut removers: Removers,
+        deadline: Deadline,
+        mut note: impl FnMut(&Removers, &[Vec<SupersedeOutcome>]),
+    ) {
         let pullers: Mutex<BTreeSet<String>> = Mutex::default();
         let request = |ids: Vec<BlockId>| Request::Supersede(ids.into_iter().map(|id| (id, version)).collect());
         let read = |reply| match reply {
@@ -90,13 +109,9 @@ impl Client {
             }
             _ => None,
         };
-        let mut removers = self.removers(ids, deadline);
         let mut asked: BTreeSet<String> = BTreeSet::new();
         while !removers.asked.is_empty() && !ids.is_empty() {
-            let outcomes = removers.ask(ids, request, read, deadline);
-            for ((_, indexes), outcomes) in removers.asked.iter().zip(outcomes) {
-                indexes.iter().zip(outcomes).for_each(|(&index, outcome)| swept.note(index, outcome));
-            }
+            note(&removers, &removers.ask(ids, request, read, deadline));
             // Nodes that copied a block from one of these before it was removed: each is asked about all of them, once.
             let named: Vec<String> = std::mem::take(&mut *pullers.lock()).difference(&asked).cloned().collect();
             let table = self.core().peers.table();
@@ -104,7 +119,6 @@ impl Client {
             removers.asked = peers.map(|peer| (peer.clone(), (0..ids.len()).collect())).collect();
             asked.extend(named);
         }
-        swept
     }
 }
 

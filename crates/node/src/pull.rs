@@ -132,7 +132,7 @@ fn pull_one(
     let reservation = match reserved {
         Ok(_) if shared.draining.is_set() => return PullOutcome::NoSpace,
         // From here on a removal is noticed; one that came before has the source lack the block, or name this node.
-        Ok(unnamed) => unnamed.named().watched(),
+        Ok(unnamed) => unnamed.named().watched(key),
         Err(NoRoom::Full | NoRoom::TooLarge) => return PullOutcome::NoSpace,
     };
     let coming = Coming { index, reservation };

@@ -70,6 +70,9 @@ pub struct Version(pub u64);
 const WRITER_BITS: u64 = 0xfff;
 
 impl Version {
+    /// Higher than any that a block is given: all of it is older.
+    pub const NEVER: Self = Self(u64::MAX);
+
     /// The version that `writer` gives a block at `nanos`.
     #[must_use]
     pub const fn new(nanos: u64, writer: ClientId) -> Self {

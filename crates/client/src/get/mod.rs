@@ -4,6 +4,7 @@ mod flights;
 mod local;
 mod read;
 mod remote;
+mod together;
 
 use crate::buffers::Buffers;
 use crate::client::Client;
@@ -77,15 +78,23 @@ impl Client {
         answers.map(|answer| Ok(answer?.map(Delivered::into_bytes))).collect()
     }
 
-    /// Many blocks or ranges, each into buffers of its own, with one answer each: the bytes delivered, or `None`.
+    /// Many blocks or ranges, each into buffers of its own, with one answer each: the bytes delivered, or `None`. Ranges of one
+    /// block are of one copy of it.
     pub fn get_batch_into(&self, items: &mut [GetInto<'_>]) -> Vec<Result<Option<usize>, GetError>> {
         let keys: Vec<&[u8]> = items.iter().map(|item| item.key).collect();
         let ids = self.core().id_of_each(&keys);
         let read = |(item, id): (&mut GetInto<'_>, Result<BlockId, InvalidInput>)| {
             Ok(Read::whole(id?, Some(item.into.regions())).part(item.range.as_ref()))
         };
-        let answers = self.fetch(items.iter_mut().zip(ids).map(read));
-        answers.map(|answer| Ok(answer?.map(Delivered::len))).collect()
+        let has_ranges = items.iter().any(|item| item.range.is_some());
+        let mut reads: Vec<Read> =
+            items.iter_mut().zip(ids).map(|pair| read(pair).unwrap_or_else(Read::refused)).collect();
+        let (core, deadline) = (self.core(), self.deadline());
+        match has_ranges {
+            true => together::run(&mut reads, |reads| run(core, reads, deadline)),
+            false => run(core, &mut reads, deadline),
+        }
+        reads.into_iter().map(|read| Ok(read.answer(&core.counters)?.map(Delivered::len))).collect()
     }
 
     fn fetch_one(&self, read: Read) -> Result<Option<Delivered>, GetError> {

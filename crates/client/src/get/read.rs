@@ -32,6 +32,8 @@ pub(crate) enum State {
 pub(crate) struct Delivered {
     /// How many bytes.
     pub(crate) bytes: u64,
+    /// Of which copy.
+    pub(crate) copy: CopyName,
     /// The bytes, if memory was allocated for them.
     data: Option<Vec<u8>>,
 }
@@ -120,8 +122,8 @@ impl Read {
     /// Takes note of an attempt's end.
     pub(crate) fn settle(&mut self, outcome: Result<Done, Failure>) -> Verdict {
         let (miss, verdict) = match outcome {
-            Ok(Done::Read { slot, writer, bytes, data, .. }) => {
-                self.state = State::Delivered(Delivered { bytes, data });
+            Ok(Done::Read { slot, writer, bytes, data, copy, .. }) => {
+                self.state = State::Delivered(Delivered { bytes, copy, data });
                 return Verdict::Hit(Hit { slot, writer, bytes });
             }
             Err(Failure::TooSmall { block_len }) => {

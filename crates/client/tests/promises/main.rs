@@ -17,6 +17,7 @@ mod management;
 mod match_prefix;
 mod no_space;
 mod pools_apart;
+mod removals;
 mod replicas;
 mod round_trips;
 mod same_process;

@@ -73,6 +73,7 @@ impl Session<'_> {
             Ok(matcher) => matcher,
             Err(refusal) => return refusal,
         };
+        self.shared.pool.void_matching(|key| matcher.matches(key));
         let (mut removed, mut cursor) = (0, 0);
         while let Some((hold, next)) = self.shared.pool.hold_from(cursor) {
             cursor = next;

@@ -176,8 +176,8 @@ impl Reservation {
 
     /// Says that the bytes come from another node: they are worth nothing if the block is removed meanwhile.
     #[must_use]
-    pub fn watched(self) -> Self {
-        self.pool.inner.lock().watch_incoming(self.slot, self.described.id);
+    pub fn watched(self, key: Key<'_>) -> Self {
+        self.pool.inner.lock().watch_incoming(self.slot, self.described.id, key);
         self
     }
 

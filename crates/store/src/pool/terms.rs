@@ -8,7 +8,7 @@ use super::{Inner, Pool, SlotState};
 use crate::protocol::load_sealed;
 use std::time::Duration;
 use tidepool_policy::eviction::{Tag, Use};
-use tidepool_types::{BlockId, Version};
+use tidepool_types::{BlockId, Key, Version};
 use tidepool_wire::message::{Pin, SupersedeOutcome};
 
 /// The share of a pool that hard pins may take: one part of so many.
@@ -45,6 +45,7 @@ enum Pinned {
 pub(super) struct Incoming {
     slot: u32,
     id: [u64; 2],
+    key: Box<[u8]>,
     /// Whether the block was removed meanwhile: what comes in is what was removed.
     void: bool,
 }
@@ -56,12 +57,18 @@ impl Pool {
         inner.void_incoming(id);
         let Some((slot, _)) = self.lookup(&inner, id) else { return SupersedeOutcome::Absent };
         match inner.version(slot) {
-            Some(held) if held >= version => SupersedeOutcome::Kept(held),
+            Some(held) if held >= version && version != Version::NEVER => SupersedeOutcome::Kept(held),
             _ => {
                 self.remove_slot(&mut inner, slot);
                 SupersedeOutcome::Removed
             }
         }
+    }
+
+    /// Voids copies that are on their way here of blocks with these keys, which are about to be removed.
+    pub fn void_matching(&self, matches: impl Fn(&[u8]) -> bool) {
+        let mut inner = self.inner.lock();
+        inner.incoming.iter_mut().for_each(|incoming| incoming.void |= matches(&incoming.key));
     }
 
     /// The blocks that are in one group with `id`, itself included; none when it has no group.
@@ -151,8 +158,8 @@ impl Inner {
     }
 
     /// Has removals be noticed by a block that is being copied from another node.
-    pub(super) fn watch_incoming(&mut self, slot: u32, id: [u64; 2]) {
-        self.incoming.push(Incoming { slot, id, void: false });
+    pub(super) fn watch_incoming(&mut self, slot: u32, id: [u64; 2], key: Key<'_>) {
+        self.incoming.push(Incoming { slot, id, key: key.as_bytes().into(), void: false });
     }
 
     /// What comes in of a block that is removed must not be sealed.

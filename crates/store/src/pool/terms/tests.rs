@@ -37,6 +37,8 @@ fn the_highest_version_stays_whatever_the_order_of_seals() {
     assert_eq!(pool.supersede(&id(b"k"), Version(6)), SupersedeOutcome::Kept(Version(6)));
     assert_eq!(pool.supersede(&id(b"k"), Version(7)), SupersedeOutcome::Removed);
     assert_eq!(pool.supersede(&id(b"k"), Version(7)), SupersedeOutcome::Absent);
+    assert!(matches!(put_as(pool, b"k", &[1; 10], version(u64::MAX)), Ok(Sealed::New(_))));
+    assert_eq!(pool.supersede(&id(b"k"), Version::NEVER), SupersedeOutcome::Removed, "whatever a writer made up");
     assert!(matches!(put_as(pool, b"k", &[1; 10], version(1)), Ok(Sealed::New(_))), "what is gone has no version");
 }
 
@@ -45,7 +47,7 @@ fn a_copy_that_was_on_its_way_when_its_block_was_removed_is_not_sealed() {
     let fixture = pool(1 << 20, 4096);
     let pool = &fixture.pool;
     let before = pool.stats();
-    let incoming = |key: &[u8]| reserve(pool, key, &[1; 10]).unwrap().watched();
+    let incoming = |key: &[u8]| reserve(pool, key, &[1; 10]).unwrap().watched(Key::new(key).unwrap());
     let (one, two, other, later) = (incoming(b"one"), incoming(b"two"), incoming(b"other"), incoming(b"later"));
     drop(later);
     assert!(!pool.remove(&id(b"one")) && !pool.remove(&id(b"later")));
@@ -58,6 +60,11 @@ fn a_copy_that_was_on_its_way_when_its_block_was_removed_is_not_sealed() {
     let begun_after = incoming(b"one");
     assert!(matches!(begun_after.seal(&sums(b"one", &[1; 10])), Ok(Sealed::New(_))));
     assert!(pool.remove(&id(b"one")) && pool.remove(&id(b"other")));
+    let (one, other) = (incoming(b"one"), incoming(b"other"));
+    pool.void_matching(|key| key.starts_with(b"on"));
+    assert!(matches!(one.seal(&sums(b"one", &[1; 10])), Ok(Sealed::Void)));
+    assert!(matches!(other.seal(&sums(b"other", &[1; 10])), Ok(Sealed::New(_))));
+    assert!(pool.remove(&id(b"other")));
     assert_eq!((pool.stats().reserved, pool.stats().free_bytes), (0, before.free_bytes));
 }
 
