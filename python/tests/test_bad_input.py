@@ -73,6 +73,8 @@ def test_numbers_out_of_range_and_lone_addresses_say_what_is_allowed(pool: Pool,
     for named in (lambda: Pool.connect("host:1"), lambda: tidepool.Node("one", 1 << 20, "host:1", dir=scratch)):  # type: ignore[arg-type]
         with pytest.raises(TypeError, match=r'a list like \["127.0.0.1:7411"\], not str'):
             named()
+    with pytest.raises(tidepool.InvalidError, match="threads is 0: allowed is 1 or more"):
+        tidepool.AsyncPool(pool, threads=0)
     with pytest.raises(tidepool.InvalidError, match="deadline is 1e300: allowed"):
         pool.get("key", deadline=1e300)
 

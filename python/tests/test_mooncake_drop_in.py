@@ -520,3 +520,73 @@ def test_a_segment_takes_blocks_again_when_its_master_is_gone_for_a_while(master
         assert [copy.segment for copy in one.get_replica_desc("open")] == [one.get_hostname()]
     one.close()
     two.close()
+
+
+def test_a_range_never_leads_into_another_buffer(master: Master) -> None:
+    """Whatever was registered where a range led to was written."""
+    store = new_store(master)
+    assert store.put("block", b"x" * 100) == 0
+    memory = (ctypes.c_char * (64 << 10)).from_buffer(bytearray(64 << 10))
+    one, two = ctypes.addressof(memory), ctypes.addressof(memory) + 4096
+    assert store.register_buffer(one, 4096) == 0
+    assert store.register_buffer(two, 4096) == 0
+    for to in (4096, 4087, -1, -one - 1, 1 << 63, 1 << 64, 1 << 70):
+        assert store.get_into_ranges([one], [["block", "block"]], [[[to], [0]]], [[[0], [0]]], [[[10], [10]]]) == [
+            [[-600], [10]]
+        ]
+    assert bytes(memory[:8192]) == b"x" * 10 + bytes(8182)
+    assert store.get_into_ranges([one + 4000], [["block"]], [[[86]]], [[[0]]], [[[10]]]) == [[[10]]]
+    assert store.get_into_ranges([one + 4000], [["block"]], [[[87]]], [[[0]]], [[[10]]]) == [[[-600]]]
+    assert store.close() == 0
+
+
+def test_keys_of_sessions_may_be_bytes_and_parts_may_have_gaps(master: Master) -> None:
+    store = new_store(master)
+    memory = (ctypes.c_char * 4096).from_buffer(bytearray(b"abcd" * 1024))
+    at = ctypes.addressof(memory)
+    assert store.register_buffer(at, 4096) == 0
+    key: str = b"session"  # type: ignore[assignment]
+    assert store.batch_put_session_start([key], [10]) == [0]
+    assert store.batch_put_from_multi_buffer_ranges(["session"], [[at]], [[10]], [[0]]) == [10]
+    assert store.batch_put_session_end([key]) == [0]
+    assert store.get("session") == b"abcdabcdab"
+    assert store.batch_get_session_start([key]) == [0]
+    assert store.batch_get_into_multi_buffer_ranges(["session"], [[at + 100]], [[4]], [[2]]) == [4]
+    assert store.batch_get_session_end([key]) == 0
+    assert bytes(memory[100:104]) == b"cdab"
+    assert store.put_parts("gaps", memoryview(b"a.b.c.")[::2], b"d") == 0
+    assert store.get("gaps") == b"abcd"
+    assert store.close() == 0
+
+
+def test_ranges_of_one_call_are_of_one_version_also_over_tcp(master: Master, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each was a read of its own: beside an upsert, one call in thirty brought a half of each version."""
+    size = 1 << 20
+    writer = new_store(master)
+    monkeypatch.setenv("TIDEPOOL_SHARED_MEMORY", "0")
+    reader = new_store(master, size=0)
+    memory = (ctypes.c_char * size).from_buffer(bytearray(size))
+    at, half = ctypes.addressof(memory), size // 2
+    assert reader.register_buffer(at, size) == 0
+    over = threading.Event()
+
+    def write() -> None:
+        version = 0
+        while not over.is_set():
+            version = (version + 1) % 251
+            assert writer.upsert("versions", bytes([version]) * size) == 0
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    whole = 0
+    try:
+        for _ in range(1500):
+            [[codes]] = reader.get_into_ranges([at], [["versions"]], [[[0, half]]], [[[0, half]]], [[[half, half]]])
+            if codes == [half, half]:
+                whole += 1
+                assert memory[0] == memory[half - 1] == memory[half] == memory[size - 1]
+    finally:
+        over.set()
+        thread.join()
+    assert whole > 100
+    assert reader.close() == writer.close() == 0

@@ -2,9 +2,10 @@
 //! NumPy arrays, anything whose bytes lie in one piece.
 
 use crate::errors::{raise, wrong_type};
+use pyo3::exceptions::PyMemoryError;
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PySequence, PyString, PyTuple};
+use pyo3::types::{PyBytes, PyList, PySequence, PyString, PyTuple};
 use std::ffi::c_int;
 use tidepool_client::{Buffers, Parts};
 
@@ -30,7 +31,7 @@ impl Buffer {
 
     fn readable(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         Self::borrow(object, ffi::PyBUF_SIMPLE)
-            .map_err(|_| wrong_type("a block", "bytes or a contiguous buffer (or a list of them)", object))
+            .map_err(|_| wrong_type("a block", "bytes or a contiguous buffer without gaps (or a list of them)", object))
     }
 
     fn writable(object: &Bound<'_, PyAny>) -> PyResult<Self> {
@@ -143,4 +144,24 @@ fn items<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Vec<Bound<'py, PyAn
         return object.try_iter()?.collect::<PyResult<_>>().map(Some);
     }
     Ok(None)
+}
+
+/// Bytes from which on other threads run while they are copied.
+const LARGE: usize = 256 << 10;
+
+/// Python's own copy of what was read.
+pub(crate) fn handed_over(py: Python<'_>, bytes: Vec<u8>) -> PyResult<Bound<'_, PyBytes>> {
+    if bytes.len() < LARGE {
+        return Ok(PyBytes::new(py, &bytes));
+    }
+    let length = ffi::Py_ssize_t::try_from(bytes.len()).map_err(|_| PyMemoryError::new_err("a block is too large"))?;
+    // SAFETY: the interpreter is attached; without a source it makes an object whose bytes are yet to be written.
+    let made = unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyBytes_FromStringAndSize(std::ptr::null(), length))? };
+    // SAFETY: it is a bytes object, and alive.
+    let to = unsafe { ffi::PyBytes_AsString(made.as_ptr()) } as usize;
+    py.detach(move || {
+        // SAFETY: the object has room for as many bytes, stays alive behind this call, and nobody else knows of it yet.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to as *mut u8, bytes.len()) };
+    });
+    Ok(made.cast_into::<PyBytes>()?)
 }

@@ -2,7 +2,7 @@
 
 use crate::answers::{Copy, ListedBlock, Match, NodeInfo, Removed, Stored, listed};
 use crate::arguments::{addresses, whole, whole_if_any};
-use crate::buffers::{Source, Target};
+use crate::buffers::{Source, Target, handed_over};
 use crate::embed::seconds;
 use crate::errors::{self, raise};
 use crate::fork::Local;
@@ -186,7 +186,7 @@ impl Pool {
             (Some(start), None) => client.get(&key)?.map(|bytes| rest_from(bytes, start)).transpose(),
         });
         let bytes = read.map_err(|error| errors::get(&error, key.as_ref()))?;
-        Ok(bytes.map(|bytes| PyBytes::new(py, &bytes)))
+        bytes.map(|bytes| handed_over(py, bytes)).transpose()
     }
 
     /// Many blocks, in the order of their keys; None for what the pool does not hold.
@@ -205,7 +205,7 @@ impl Pool {
         let answers = py.detach(|| client.get_batch(&keys));
         let bytes = |(answer, key): (Result<Option<Vec<u8>>, _>, &Key)| {
             let bytes = answer.map_err(|error| errors::get(&error, key.as_ref()))?;
-            Ok(bytes.map(|bytes| PyBytes::new(py, &bytes)))
+            bytes.map(|bytes| handed_over(py, bytes)).transpose()
         };
         answers.into_iter().zip(&keys).map(bytes).collect()
     }

@@ -4,13 +4,15 @@ use crate::cluster::{Cluster, Over, content, name, prefer};
 use crate::upserts::copies;
 use tidepool_client::Client;
 
+type Way = (&'static str, fn(&Client));
+
 /// A removal asked the holders that the catalogs named: a copy that was on its way to another node stayed for good, and the
 /// answer said that all was gone.
 #[test]
 fn a_block_that_is_being_copied_is_gone_once_its_removal_is_answered() {
     let cluster = Cluster::new(2);
     let (remover, copier) = (cluster.client(Over::Tcp), cluster.client(Over::Tcp));
-    let ways: [(&str, fn(&Client)); 4] = [
+    let ways: [Way; 4] = [
         ("remove", |client| drop(client.remove("key").unwrap())),
         ("remove_unleased", |client| drop(client.remove_unleased(&["key"]).unwrap())),
         ("remove_matching", |client| drop(client.remove_matching("^k").unwrap())),

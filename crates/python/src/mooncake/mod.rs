@@ -15,7 +15,7 @@ mod terms;
 pub(crate) use handle::BufferHandle;
 pub(crate) use leased::LeasedBuffer;
 
-use crate::buffers::Source;
+use crate::buffers::{Source, handed_over};
 use crate::embed::seconds;
 use crate::errors::{self, raise};
 use crate::exit::{AtExit, close_at_exit};
@@ -123,15 +123,15 @@ impl MooncakeStore {
             return Ok(vec![INVALID_PARAMS; keys.len()]);
         }
         let reads = keys.iter().zip(pieces).map(|(key, pieces)| (key, None, pieces.as_ref())).collect();
-        Ok(self.read_registered(py, &client, reads))
+        let held = self.registered.hold_each(pieces.iter().map(AsRef::as_ref));
+        Ok(self.read_held(py, &client, reads, &held))
     }
 
-    /// Those of the reads whose pieces all lie in registered memory; the others are refused.
-    fn read_registered(&self, py: Python<'_>, client: &Client, reads: Vec<Read<'_>>) -> Vec<i64> {
-        let held = self.registered.hold_each(reads.iter().map(|(.., pieces)| *pieces));
+    /// Those of the reads whose pieces all are `held` by registered memory; the others are refused.
+    fn read_held(&self, py: Python<'_>, client: &Client, reads: Vec<Read<'_>>, held: &[bool]) -> Vec<i64> {
         let keys: Vec<&Key> = reads.iter().map(|(key, ..)| *key).collect();
         let read = || {
-            let held = reads.into_iter().zip(&held).filter(|(_, held)| **held);
+            let held = reads.into_iter().zip(held).filter(|(_, held)| **held);
             let mut items: Vec<_> = held.map(|((key, range, pieces), _)| get_item(key, range, pieces)).collect();
             client.get_batch_into(&mut items)
         };
@@ -140,7 +140,7 @@ impl MooncakeStore {
             Some(answer) => read_code(answer, key),
             None => INVALID_PARAMS,
         };
-        keys.into_iter().zip(&held).map(&mut code).collect()
+        keys.into_iter().zip(held).map(&mut code).collect()
     }
 
     /// Blocks to be put. One whose pieces do not all lie in registered memory has no bytes, and is refused for that.
@@ -347,16 +347,27 @@ impl MooncakeStore {
         }
     }
 
-    /// Reads ranges of blocks: each (key, source offset) into (buffer, destination offset).
-    fn _get_ranges(&self, py: Python<'_>, ranges: Vec<(Key, Number, Number, Number)>) -> PyResult<Vec<i64>> {
+    /// Reads ranges of blocks: each (key, buffer, offset in it, offset in the block, length).
+    fn _get_ranges(&self, py: Python<'_>, ranges: Vec<(Key, Number, Number, Number, Number)>) -> PyResult<Vec<i64>> {
         let Some(client) = self.client()? else { return Ok(vec![INVALID_PARAMS; ranges.len()]) };
-        let pieces: Vec<Piece> = ranges.iter().map(|(_, at, _, len)| Piece::new(*at, *len)).collect();
+        // From the buffer's start to the end of the range: one that leads into another buffer leads out of its own.
+        let reach = |(_, buffer, to, _, len): &(_, Number, Number, _, Number)| Piece {
+            address: buffer.0,
+            len: to.0.saturating_add(len.0),
+        };
+        let reaches: Vec<[Piece; 1]> = ranges.iter().map(|range| [reach(range)]).collect();
+        let held = self.registered.hold_each(reaches.iter().map(<[Piece; 1]>::as_slice));
+        let place = |(_, buffer, to, _, len): &(_, Number, Number, _, Number)| Piece {
+            address: buffer.0.saturating_add(to.0),
+            len: len.0,
+        };
+        let pieces: Vec<Piece> = ranges.iter().map(place).collect();
         let mut reads = Vec::with_capacity(ranges.len());
-        for ((key, _, from, len), piece) in ranges.iter().zip(&pieces) {
+        for ((key, _, _, from, len), piece) in ranges.iter().zip(&pieces) {
             let range = from.0 as u64..from.0.saturating_add(len.0) as u64;
             reads.push((key, Some(range), std::slice::from_ref(piece)));
         }
-        Ok(self.read_registered(py, &client, reads))
+        Ok(self.read_held(py, &client, reads, &held))
     }
 
     /// Stores blocks that lie in buffers of the caller's: bytes, arrays, lists of them.
@@ -408,8 +419,8 @@ impl MooncakeStore {
         let Some(client) = self.client()? else { return Ok(vec![PyBytes::new(py, b""); keys.len()]) };
         let answers = py.detach(|| client.get_batch(&keys));
         let bytes =
-            |answer: Result<Option<Vec<u8>>, GetError>| PyBytes::new(py, &answer.ok().flatten().unwrap_or_default());
-        Ok(answers.into_iter().map(bytes).collect())
+            |answer: Result<Option<Vec<u8>>, GetError>| handed_over(py, answer.ok().flatten().unwrap_or_default());
+        answers.into_iter().map(bytes).collect()
     }
 
     /// A block's bytes without a copy; None for whatever goes wrong.

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 
 _INVALID_PARAMS = -600
+#: Past the end of any memory.
+_MOST = 1 << 63
 
 Offsets = Sequence[Sequence[Sequence[int]]]
 
@@ -18,8 +20,8 @@ class RangeReads:
         all_src_offsets: Offsets,
         all_sizes: Offsets,
     ) -> None:
-        #: Key, where to, where from, how many bytes.
-        self.ranges: list[tuple[str, int, int, int]] = []
+        #: Key, buffer, where to in it, where from, how many bytes.
+        self.ranges: list[tuple[str, int, int, int, int]] = []
         self._answers: list[list[list[int]]] = []
         #: Where the answer to each of the ranges goes.
         self._places: list[tuple[list[int], int]] = []
@@ -55,8 +57,10 @@ class RangeReads:
             return [_INVALID_PARAMS] * len(dst_offsets)
         answer = [0] * len(sizes)
         for index, (to, start, size) in enumerate(zip(dst_offsets, src_offsets, sizes, strict=True)):
+            if isinstance(to, int) and not 0 <= to < _MOST:
+                answer[index] = _INVALID_PARAMS
             # What has no bytes is read by doing nothing.
-            if size:
-                self.ranges.append((key, buffer + to, start, size))
+            elif size:
+                self.ranges.append((key, buffer, to, start, size))
                 self._places.append((answer, index))
         return answer

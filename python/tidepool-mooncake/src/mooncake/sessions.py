@@ -38,6 +38,11 @@ def _of_each(
     return [one(*item) for item in zip(keys, all_ptrs, all_sizes, all_offsets, strict=True)]
 
 
+def _name(key: str | bytes) -> bytes:
+    """A text and its UTF-8 bytes are one key."""
+    return key.encode() if isinstance(key, str) else key
+
+
 def _fit(
     store: "MooncakeDistributedStore",
     length: int,
@@ -55,7 +60,7 @@ class PutSessions:
     """Blocks in the making: gathered here, and put as a whole at the end, so that nobody sees half of one."""
 
     def __init__(self) -> None:
-        self._open: dict[str, tuple[bytearray, ReplicateConfig]] = {}
+        self._open: dict[bytes, tuple[bytearray, ReplicateConfig]] = {}
         self._lock = threading.Lock()
 
     def start(
@@ -83,17 +88,18 @@ class PutSessions:
     def _start(self, key: str, size: int, config: ReplicateConfig, capacities: Sequence[int]) -> int:
         if not key or size == 0:
             return _INVALID_PARAMS
-        if len(key.encode()) > _LONGEST_KEY:
+        name = _name(key)
+        if len(name) > _LONGEST_KEY:
             return _INVALID_KEY
         with self._lock:
-            if key in self._open:
+            if name in self._open:
                 return _INVALID_PARAMS
             # What no segment could take at the end, one by one or all together, is not begun.
             gathered = sum(len(block) for block, _ in self._open.values())
             if size > max(capacities, default=0) or gathered + size > sum(capacities):
                 return _NO_SPACE
             try:
-                self._open[key] = (bytearray(size), config)
+                self._open[name] = (bytearray(size), config)
             except MemoryError:
                 return _NO_SPACE
         return 0
@@ -108,7 +114,7 @@ class PutSessions:
     ) -> list[int]:
         def one(key: str, *pieces: Sequence[int]) -> int:
             with self._lock:
-                block, _ = self._open.get(key, (None, None))
+                block, _ = self._open.get(_name(key), (None, None))
             if block is None or not _fit(store, len(block), *pieces):
                 return _INVALID_PARAMS
             start = ctypes.addressof(ctypes.c_char.from_buffer(block))
@@ -123,12 +129,12 @@ class PutSessions:
 
     def _end(self, store: "MooncakeDistributedStore", key: str) -> int:
         with self._lock:
-            block, config = self._open.pop(key, (None, None))
+            block, config = self._open.pop(_name(key), (None, None))
         return _INVALID_PARAMS if block is None or config is None else store.put(key, block, config)
 
     def revoke(self, keys: Sequence[str]) -> list[int]:
         with self._lock:
-            return [0 if self._open.pop(key, None) else _INVALID_PARAMS for key in keys]
+            return [0 if self._open.pop(_name(key), None) else _INVALID_PARAMS for key in keys]
 
     def clear(self) -> None:
         with self._lock:
@@ -139,7 +145,7 @@ class GetSessions:
     """Blocks that are read in many calls: held in place from the start of a session to its end."""
 
     def __init__(self) -> None:
-        self._open: dict[str, Any] = {}
+        self._open: dict[bytes, Any] = {}
         self._lock = threading.Lock()
 
     def start(self, store: "MooncakeDistributedStore", keys: Sequence[str]) -> list[int]:
@@ -147,7 +153,7 @@ class GetSessions:
         with self._lock:
             for key, handle in zip(keys, handles, strict=True):
                 if handle is not None:
-                    self._open[key] = handle
+                    self._open[_name(key)] = handle
         return [_NOT_FOUND if handle is None else 0 for handle in handles]
 
     def read(
@@ -160,7 +166,7 @@ class GetSessions:
     ) -> list[int]:
         def one(key: str, *pieces: Sequence[int]) -> int:
             with self._lock:
-                handle = self._open.get(key)
+                handle = self._open.get(_name(key))
             if handle is None or not _fit(store, handle.size(), *pieces):
                 return _INVALID_PARAMS
             for ptr, size, offset in zip(*pieces, strict=True):
@@ -172,7 +178,7 @@ class GetSessions:
     def end(self, keys: Sequence[str]) -> int:
         with self._lock:
             for key in keys:
-                self._open.pop(key, None)
+                self._open.pop(_name(key), None)
         return 0
 
     def clear(self) -> None:

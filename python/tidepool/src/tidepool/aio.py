@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from tidepool._native import Pool
-from tidepool.errors import ClosedError, ForkedError
+from tidepool.errors import ClosedError, ForkedError, InvalidError
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -32,6 +32,12 @@ def _coroutine(
     return call
 
 
+def _some(threads: int) -> int:
+    if threads < 1:
+        raise InvalidError(f"threads is {threads}: allowed is 1 or more")
+    return threads
+
+
 class AsyncPool:
     """A :class:`Pool` whose calls are coroutines, run by threads of its own that hold no lock of the interpreter.
 
@@ -48,13 +54,14 @@ class AsyncPool:
 
     def __init__(self, pool: Pool, threads: int = 4) -> None:
         self.pool = pool
-        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="tidepool")
+        self._threads = ThreadPoolExecutor(_some(threads), thread_name_prefix="tidepool")
         self._closed = False
         self._process = os.getpid()
 
     @classmethod
     async def connect(cls, *arguments: Any, threads: int = 4, **settings: Any) -> "AsyncPool":
         """As :meth:`Pool.connect`; ``threads`` calls run at once, further ones wait for their turn."""
+        _some(threads)
         connect = functools.partial(Pool.connect, *arguments, **settings)
         return cls(await asyncio.to_thread(connect), threads)
 

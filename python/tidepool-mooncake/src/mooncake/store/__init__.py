@@ -453,7 +453,9 @@ def _refusal(config: ReplicateConfig, keys: Sequence[str]) -> int:
 
 
 def _in_one_piece(value: Any) -> Any:
-    """The bytes of a buffer that has gaps; anything else as it is."""
+    """The bytes of a buffer that has gaps, and of such among the parts of a block; anything else as it is."""
+    if isinstance(value, list | tuple):
+        return [_in_one_piece(part) for part in value]
     try:
         view = memoryview(value)
     except TypeError:
