@@ -590,3 +590,25 @@ def test_ranges_of_one_call_are_of_one_version_also_over_tcp(master: Master, mon
         thread.join()
     assert whole > 100
     assert reader.close() == writer.close() == 0
+
+
+def test_a_client_that_answers_a_byte_at_a_time_does_not_hold_up_setup_dummy() -> None:
+    """Each byte began the time-out anew."""
+    over = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def drip() -> None:
+            taken, _ = listener.accept()
+            with taken:
+                while not over.wait(0.1):
+                    taken.send(b"H")
+
+        thread = threading.Thread(target=drip)
+        thread.start()
+        try:
+            with patch.object(store_module, "_WAIT", 0.5):
+                address = f"127.0.0.1:{listener.getsockname()[1]}"
+                assert MooncakeDistributedStore().setup_dummy(0, 0, address) == -1
+        finally:
+            over.set()
+            thread.join()

@@ -49,8 +49,8 @@ class Vllm:
         """One that does what it is told; :func:`running` waits until it can."""
         return Engine(self.python, model or self.model, connector, {**self.environment, **variables})
 
-    def make_model(self, folder: Path, seed: int) -> Path:
-        line = [self.python, str(HERE / "model.py"), str(folder), str(seed)]
+    def make_model(self, folder: Path, seed: int, *more: int) -> Path:
+        line = [self.python, str(HERE / "model.py"), str(folder), *map(str, (seed, *more))]
         subprocess.run(line, check=True, capture_output=True, timeout=LIMIT)
         return folder
 

@@ -1,17 +1,20 @@
-"""Writes a small random model whose output depends on its KV cache: ``model.py FOLDER [SEED [HEADS WIDTH]]``.
+"""Writes a small random model whose output depends on its KV cache: ``model.py FOLDER [SEED [HEADS WIDTH [WINDOW]]]``.
 
 Run by the Python of the environment with vLLM. vLLM's own dummy weights are so small that attention hardly moves the
 output, and a wrong KV block would pass a comparison of tokens; these are scaled so that it does not.
 """
 
+import functools
 import sys
 
 import torch
-from transformers import AutoModelForCausalLM, LlamaConfig
+from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig
 
 
-def main(folder: str, seed: int = 0, heads: int = 4, width: int = 64) -> None:
-    config = LlamaConfig(
+def main(folder: str, seed: int = 0, heads: int = 4, width: int = 64, window: int = 0) -> None:
+    """Whose layers all read a window of the tokens before, if one is given."""
+    kind = functools.partial(MistralConfig, sliding_window=window, head_dim=width) if window else LlamaConfig
+    config = kind(
         hidden_size=heads * width,
         intermediate_size=1024,
         num_hidden_layers=4,

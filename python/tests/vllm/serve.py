@@ -64,6 +64,21 @@ class Served:
 
         get_kv_transfer_group()._worker.zeroes_loads = on
 
+    def lose_next_load(self) -> None:
+        """Empties the pool between the next answer that blocks are there and their load."""
+        from vllm.distributed.kv_transfer import get_kv_transfer_group
+
+        side = get_kv_transfer_group()._worker
+        begin = side.begin_loads
+
+        def empty_and_begin(step: Any) -> None:
+            if step.loads:
+                side._pool.remove_all()
+                side.begin_loads = begin
+            begin(step)
+
+        side.begin_loads = empty_and_begin
+
     def kill_during_load(self, pid: int) -> None:
         """Stops a node before the next load, which so gets no answer, and kills it a second later."""
         from vllm.distributed.kv_transfer import get_kv_transfer_group

@@ -23,6 +23,7 @@ from mooncake.absent import (
     absent_call,
     no_tensors,
 )
+from mooncake.bounded import within
 from mooncake.buffers import BufferLease, BufferPool, RegisteredBufferLease, RegisteredBufferPool
 from mooncake.kinds import (
     Descriptor,
@@ -156,10 +157,7 @@ class MooncakeDistributedStore(MooncakeStore):
     def setup_dummy(self, mem_pool_size: int, local_buffer_size: int, server_address: str) -> int:
         """Uses the segment of a ``mooncake_client`` process instead of bringing one."""
         try:
-            # Not through a proxy that the environment may name: it is a process of this host.
-            direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-            with direct.open(f"http://{server_address}/masters", timeout=_WAIT) as answer:
-                masters = ",".join(json.loads(answer.read(1 << 16)))
+            masters = within(_WAIT, functools.partial(_masters_of, server_address))
         except (OSError, ValueError, http.client.HTTPException) as error:
             log.error("setup_dummy: no mooncake_client answers at %s: %s", server_address, error)
             return _INTERNAL
@@ -450,6 +448,14 @@ def _refusal(config: ReplicateConfig, keys: Sequence[str]) -> int:
     if not isinstance(config, ReplicateConfig):
         raise TypeError(f"config is a ReplicateConfig, not {config!r}")
     return config.refusal(len(keys))
+
+
+def _masters_of(server_address: str) -> str:
+    """The masters that a ``mooncake_client`` uses."""
+    # Not through a proxy that the environment may name: it is a process of this host.
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with direct.open(f"http://{server_address}/masters", timeout=_WAIT) as answer:
+        return ",".join(json.loads(answer.read(1 << 16)))
 
 
 def _in_one_piece(value: Any) -> Any:
