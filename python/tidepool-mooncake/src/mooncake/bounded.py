@@ -1,8 +1,8 @@
 """Waiting no longer than is allowed for what has no bound of its own."""
 
-import queue
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 from typing import TypeVar
 
 _R = TypeVar("_R")
@@ -10,24 +10,16 @@ _R = TypeVar("_R")
 
 def within(seconds: float, work: Callable[[], _R]) -> _R:
     """What ``work`` returns or raises; ``TimeoutError`` when that takes longer, and it goes on by itself."""
-    ended: queue.SimpleQueue[Callable[[], _R]] = queue.SimpleQueue()
+    end: Future[_R] = Future()
 
     def run() -> None:
         try:
-            result = work()
+            end.set_result(work())
         except Exception as error:
-            failure = error
-
-            def fail() -> _R:
-                raise failure
-
-            ended.put(fail)
-        else:
-            ended.put(lambda: result)
+            end.set_exception(error)
 
     threading.Thread(target=run, daemon=True).start()
-    try:
-        end = ended.get(timeout=seconds)
-    except queue.Empty:
-        raise TimeoutError(f"no whole answer within {seconds} s") from None
-    return end()
+    wait([end], seconds)
+    if not end.done():
+        raise TimeoutError(f"no whole answer within {seconds} s")
+    return end.result()
