@@ -60,7 +60,7 @@ fn lookup_rate(rt: &Runtime, client: &mut CatalogClient<Channel>, blocks: u64, w
     for round in 0..1_100 {
         let ids: Vec<_> = (0..BATCH).map(|_| id(next(&mut random) % (blocks * 2))).collect();
         let started = Instant::now();
-        let request = LookupRequest { ids: pack_ids(ids.iter()), want: want.into(), lease: false };
+        let request = LookupRequest { ids: pack_ids(ids.iter()), want: want.into(), lease: false, vouch: false };
         let reply = rt.block_on(client.lookup(request))?.into_inner();
         if round >= 100 {
             times.push(started.elapsed());

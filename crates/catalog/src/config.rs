@@ -21,14 +21,16 @@ pub struct CatalogConfig {
     pub suspect_after: Duration,
     /// Silence after which a node is dead.
     pub dead_after: Duration,
-    /// How long a dead node is still listed.
+    /// How long lists show a dead node. A node that said goodbye is then forgotten.
+    pub hide_after: Duration,
+    /// How long a catalog remembers a dead node that did not say goodbye: it may come back with what it holds.
     pub forget_after: Duration,
     /// How long ago a node must have been heard of for the catalog to be complete. Not more than the time that nodes wait
     /// for acknowledgements.
     pub ack_bound: Duration,
     /// For how long a block that was found, or read, is not removed, for clients that want leases. Zero: not at all.
     pub lease: Duration,
-    /// Most nodes.
+    /// Most nodes, remembered ones included.
     pub max_nodes: usize,
     /// Most inventory streams, those included that are gone and not yet swept.
     pub max_streams: usize,
@@ -44,7 +46,8 @@ impl Default for CatalogConfig {
             settle: Duration::from_secs(1),
             suspect_after: Duration::from_millis(500),
             dead_after: Duration::from_secs(5),
-            forget_after: Duration::from_secs(600),
+            hide_after: Duration::from_secs(600),
+            forget_after: Duration::from_secs(24 * 3600),
             ack_bound: Duration::from_millis(100),
             lease: Duration::ZERO,
             max_nodes: 4096,
@@ -84,7 +87,9 @@ impl CatalogConfig {
         };
         later("ack_bound", self.ack_bound, "nothing", Duration::ZERO)?;
         later("suspect_after", self.suspect_after, "ack_bound", self.ack_bound)?;
-        later("dead_after", self.dead_after, "suspect_after", self.suspect_after)
+        later("dead_after", self.dead_after, "suspect_after", self.suspect_after)?;
+        let allowed = format!("at least hide_after ({:?})", self.hide_after);
+        check(self.forget_after >= self.hide_after, "forget_after", format!("{:?}", self.forget_after), allowed)
     }
 }
 

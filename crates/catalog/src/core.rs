@@ -81,7 +81,9 @@ impl Core {
     /// Every metric of the catalog.
     pub(crate) fn metrics(&self) -> Vec<Metric> {
         let view = self.directory.view();
-        let in_state = |state| view.members.iter().filter(|member| member.state == state).count() as u64;
+        let now = self.directory.now();
+        let shown = || view.members.iter().filter(|member| self.directory.shows(member, now));
+        let in_state = |state| shown().filter(|member| member.state == state).count() as u64;
         let gauge = |name, help, value| Metric::new(name, help, Value::Gauge(value));
         let complete = u64::from(self.directory.is_complete(&view));
         let mut all = vec![

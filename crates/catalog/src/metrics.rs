@@ -38,7 +38,7 @@ counters! {
     incomplete_answers, "tidepool_catalog_incomplete_answers_total", "Answers given while the catalog was not complete.";
     rejected, "tidepool_catalog_rejected_requests_total", "Requests refused because they were malformed or too large.";
     streams, "tidepool_catalog_streams_total", "Inventory streams opened.";
-    refused_streams, "tidepool_catalog_streams_refused_total", "Inventory streams refused: name in use, or too many.";
+    refused_streams, "tidepool_catalog_streams_refused_total", "Inventory streams refused: name in use, forgotten, or too many.";
     snapshots, "tidepool_catalog_snapshots_total", "Snapshots started.";
     resyncs, "tidepool_catalog_resyncs_total", "Snapshots asked for again because something was missing.";
     changes, "tidepool_catalog_changes_total", "Changes and snapshot entries applied.";

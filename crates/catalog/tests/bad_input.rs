@@ -12,7 +12,7 @@ use tonic::Code;
 fn ids_of_a_bad_length_are_rejected() {
     let server = Server::start(quick()).unwrap();
     let asker = Asker::new(&server);
-    let request = LookupRequest { ids: vec![0; 17].into(), want: Want::Exists.into(), lease: false };
+    let request = LookupRequest { ids: vec![0; 17].into(), want: Want::Exists.into(), lease: false, vouch: false };
     let status = asker.run(asker.client.clone().lookup(request)).unwrap_err();
     assert_eq!(status.code(), Code::InvalidArgument);
     assert!(status.message().contains("16 bytes each"), "{status}");
@@ -29,7 +29,8 @@ fn a_message_above_the_limit_is_refused_and_the_connection_goes_on() {
     let server = Server::start(quick()).unwrap();
     let asker = Asker::new(&server);
     let raw = asker.client.clone().max_encoding_message_size(usize::MAX);
-    let request = LookupRequest { ids: vec![0; 17 << 20].into(), want: Want::Exists.into(), lease: false };
+    let request =
+        LookupRequest { ids: vec![0; 17 << 20].into(), want: Want::Exists.into(), lease: false, vouch: false };
     assert!(asker.run({ raw }.lookup(request)).is_err());
     assert!(asker.run(asker.client.clone().stat(StatRequest {})).is_ok());
 }

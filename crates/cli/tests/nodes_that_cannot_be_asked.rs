@@ -148,3 +148,24 @@ fn a_node_that_stopped_in_order_holds_nothing_and_is_missed_by_nobody() {
     let stat = pool.run(&["stat", "node", "far"]);
     assert!(stderr(&stat).contains("node far is dead: it stopped in order "), "{}", stderr(&stat));
 }
+
+#[test]
+fn a_dead_node_that_is_forgotten_is_named_no_more() {
+    let pool = Pool::start();
+    let alive = pool.run(&["forget", "far"]);
+    assert_eq!(code(&alive), 2, "{}", stderr(&alive));
+    assert!(stderr(&alive).contains("node far is alive: only a dead node can be forgotten"), "{}", stderr(&alive));
+    let unknown = pool.run(&["forget", "nobody"]);
+    assert_eq!(code(&unknown), 1, "{}", stderr(&unknown));
+    assert!(stderr(&unknown).contains("no node named nobody is known"), "{}", stderr(&unknown));
+    pool.nodes[1].signal(Signal::STOP);
+    pool.await_state("far", "dead");
+    let rm = json(&pool.run(&["rm", "k", "--json"]));
+    assert_eq!(rm["keys"][0]["unanswered"], json!(["far"]));
+    assert!(rm["known_since"].is_u64(), "{rm}");
+    let forget = pool.run(&["forget", "far"]);
+    assert_eq!((code(&forget), stdout(&forget).as_str()), (0, "far is forgotten by 1 catalog\n"));
+    assert_eq!(code(&pool.run(&["rm", "k"])), 3);
+    assert_eq!(code(&pool.run(&["ls"])), 0);
+    pool.nodes[1].signal(Signal::CONT);
+}

@@ -64,9 +64,13 @@ impl Client {
         let questions: Vec<_> = peers.into_iter().map(request).collect();
         let mut copies = Vec::new();
         for ((peer, _), answer) in questions.iter().zip(fan_out(&questions, deadline)) {
-            let Ok(Reply::Keys(keys)) = answer else {
-                unanswered.push(peer.key.name.clone());
-                continue;
+            let keys = match answer {
+                Ok(Reply::Keys(keys)) => keys,
+                Err(NodeError::Ended(_)) => continue,
+                _ => {
+                    unanswered.push(peer.key.name.clone());
+                    continue;
+                }
             };
             copies.extend(keys.entries.into_iter().map(|entry| BlockCopy {
                 node: peer.key.name.clone(),
@@ -204,7 +208,7 @@ impl Client {
         let table = core.peers.table();
         let holds = |peer: &&Arc<Peer>| peer.memory().is_some_and(|memory| memory.mapping.find(&id).is_some());
         let mut peers: Vec<Arc<Peer>> = table.locals.iter().filter(holds).cloned().collect();
-        let Lookup { located, complete, answered } = core.catalogs.lookup(&[id], for_catalogs(deadline));
+        let Lookup { located, complete, answered, .. } = core.catalogs.lookup(&[id], for_catalogs(deadline));
         if !complete || located.may_have_more(0) {
             let mut out_of_reach: Vec<NodeName> = table.unreached().cloned().collect();
             if !answered {

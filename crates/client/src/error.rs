@@ -106,6 +106,17 @@ pub enum NodeError {
     /// The node did not answer before the deadline.
     #[error("node {0} did not answer")]
     Unreachable(NodeName),
+    /// The node's process has ended, or is another incarnation's: what it held is gone.
+    #[error("node {0} has ended")]
+    Ended(NodeName),
+    /// Only dead nodes can be forgotten.
+    #[error("node {node} is {state}: only a dead node can be forgotten; stop it first")]
+    NotDead {
+        /// The node.
+        node: NodeName,
+        /// What the catalogs think of it.
+        state: &'static str,
+    },
     /// The node has no address that other nodes could reach: it is known from its socket only.
     #[error("node {0} has no known data address: no catalog names it")]
     NoAddress(NodeName),

@@ -1,33 +1,16 @@
 //! Asking many nodes at once.
 
-use crate::client::Client;
 use crate::error::NodeError;
 use crate::members::ask;
 use crate::peers::Peer;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tidepool_locks::Mutex;
-use tidepool_types::{Deadline, NodeName};
+use tidepool_types::Deadline;
 use tidepool_wire::message::{Reply, Request};
 
 /// Nodes asked at once.
 const AT_ONCE: usize = 16;
-
-impl Client {
-    /// Every node that could hold something: this host's, and those that the catalogs do not hold for dead. Then the
-    /// names of those that cannot be asked: the catalogs hold them for dead, and they may come back with what they hold,
-    /// or there is no way to their address; or no catalog answers, and their sockets on this host do not either.
-    pub(crate) fn everyone(&self, deadline: Deadline) -> (Vec<Arc<Peer>>, Vec<NodeName>) {
-        let core = self.core();
-        let answered = core.refresh_members(for_catalogs(deadline));
-        let table = core.peers.table();
-        let mut unanswered: Vec<NodeName> = table.lost().into_iter().chain(table.unreached().cloned()).collect();
-        if !answered {
-            unanswered.extend(core.peers.unheard());
-        }
-        (table.reachable().cloned().collect(), unanswered)
-    }
-}
 
 /// How long catalogs may take, so that there is time left for the nodes: with several catalogs stopped one after the other is
 /// waited for.
@@ -35,9 +18,13 @@ pub(crate) fn for_catalogs(deadline: Deadline) -> Deadline {
     Deadline::after(deadline.remaining() / 2)
 }
 
-/// Asks every peer its own question, all at once; answers come in the order of `questions`.
+/// Asks every peer its own question, all at once; answers come in the order of `questions`. A node that has ended is told
+/// from one that did not answer.
 pub(crate) fn fan_out(questions: &[(Arc<Peer>, Request)], deadline: Deadline) -> Vec<Result<Reply, NodeError>> {
-    let answers = at_once(questions, |(peer, request)| ask(peer, request, deadline));
+    let answers = at_once(questions, |(peer, request)| match ask(peer, request, deadline) {
+        Err(NodeError::Unreachable(name)) if peer.has_ended(deadline) => Err(NodeError::Ended(name)),
+        answer => answer,
+    });
     answers.into_iter().map(|answer| answer.unwrap_or(Err(NodeError::NoNode))).collect()
 }
 

@@ -24,8 +24,7 @@ pub struct ListPage {
     pub entries: Vec<Listed>,
     /// Where the next page starts; `None` after the last.
     pub next: Option<ListCursor>,
-    /// Nodes that did not answer or refused to, are held for dead or have no address that resolves: their keys are missing
-    /// from this page.
+    /// Nodes that did not answer or refused to, or to which there is no way: their keys are missing from this page.
     pub unanswered: Vec<NodeName>,
 }
 
@@ -44,7 +43,7 @@ impl Client {
     /// A page of about `limit` keys that match `pattern`, from all nodes.
     pub fn list(&self, pattern: &Pattern, cursor: &ListCursor, limit: u32) -> Result<ListPage, NodeError> {
         let deadline = self.deadline();
-        let (mut peers, unanswered) = self.everyone(deadline);
+        let (mut peers, unanswered) = self.everyone(&self.core().known(deadline), deadline);
         let start = |key: &NodeKey| cursor.nodes.get(key).copied().unwrap_or(Some(0));
         peers.retain(|peer| start(&peer.key).is_some());
         let share = limit.max(1).div_ceil(peers.len().max(1) as u32);
@@ -59,6 +58,7 @@ impl Client {
                 Ok(Reply::Keys(keys)) => page.add(&peer.key, keys.entries, keys.next),
                 // Only what is wrong with the question itself ends the call: one node that refuses says nothing of others.
                 Err(error @ NodeError::Invalid(_)) => return Err(error),
+                Err(NodeError::Ended(_)) => drop(page.cursor.nodes.insert(peer.key.clone(), None)),
                 // A node that does not answer now is not asked again: the listing must come to an end.
                 _ => {
                     page.cursor.nodes.insert(peer.key.clone(), None);

@@ -1,6 +1,6 @@
 //! The nodes of the pool, as callers see them.
 
-use crate::catalogs::{Member, NodeState};
+use crate::catalogs::{Forgotten, Member, NodeState};
 use crate::client::Client;
 use crate::error::NodeError;
 use crate::fan_out::for_catalogs;
@@ -124,6 +124,28 @@ impl Client {
         }
     }
 
+    /// Has the catalogs forget a dead node that will not come back: removals then neither ask nor name it. Should it come
+    /// back in that life after all, catalogs refuse it until it is restarted.
+    pub fn forget(&self, node: &NodeName) -> Result<Forgotten, NodeError> {
+        let deadline = self.deadline();
+        let core = self.core();
+        let census = core.catalogs.census(for_catalogs(deadline));
+        let of_that_name = || census.members.iter().filter(|member| member.node.name == *node);
+        if let Some(member) = of_that_name().find(|member| member.node.state != NodeState::Dead) {
+            let state = if member.node.state == NodeState::Alive { "alive" } else { "suspect" };
+            return Err(NodeError::NotDead { node: node.clone(), state });
+        }
+        let forgotten = core.catalogs.forget(node, deadline);
+        match &forgotten {
+            Forgotten { refused: Some(message), .. } => {
+                Err(NodeError::Refused { node: node.clone(), message: message.clone() })
+            }
+            _ if census.known_for.is_none() => Err(NodeError::NoCatalog(node.clone())),
+            Forgotten { by: 0, .. } => Err(NodeError::UnknownNode(node.clone())),
+            _ => Ok(forgotten),
+        }
+    }
+
     /// The node of that name.
     pub(crate) fn peer_named(&self, name: &NodeName) -> Result<Arc<Peer>, NodeError> {
         let core = self.core();
@@ -155,6 +177,7 @@ pub(crate) fn ask(peer: &Peer, request: &Request, deadline: Deadline) -> Result<
     peer.call(request, deadline).map_err(|error| match error {
         ConnError::Refused(refusal) if refusal.reason == Reason::Invalid => NodeError::Invalid(refusal.message),
         ConnError::Refused(refusal) => NodeError::Refused { node: peer.key.name.clone(), message: refusal.message },
+        ConnError::WrongEpoch(_) => NodeError::Ended(peer.key.name.clone()),
         _ => NodeError::Unreachable(peer.key.name.clone()),
     })
 }

@@ -1,11 +1,18 @@
 //! Removing blocks, everywhere they are.
+//!
+//! What an answer claims: whoever may hold a block and has not removed it is in `unanswered`. Asked are the holders that a
+//! complete catalog names, this host's nodes, and every node that this catalog does not vouch for ([`crate::known`]).
 
-use crate::catalogs::{Located, Lookup};
+use crate::catalogs::{Located, NodeKey};
 use crate::client::Client;
 use crate::error::NodeError;
 use crate::fan_out::{at_once, fan_out};
+use crate::known::Known;
 use crate::peers::Peer;
+use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::SystemTime;
+use tidepool_transfer::conn::ConnError;
 use tidepool_types::{BlockId, Deadline, InvalidInput, NodeName, Version};
 use tidepool_wire::message::{Judge, Judgement, Pattern, Reply, Request, SupersedeOutcome};
 
@@ -20,9 +27,12 @@ pub struct Removal {
     pub removed: bool,
     /// Whether it stays because somebody has lately read it, or been told of it.
     pub leased: bool,
-    /// Holders that did not answer, and nodes that cannot be asked (held for dead, or without an address that resolves):
-    /// their copies may still be there.
+    /// Nodes that may hold a copy and gave no answer: the copy may still be there, and comes back with its node. Not among
+    /// them are nodes that said goodbye, nodes of which a newer life is known, and nodes whose host refuses connections.
     pub unanswered: Vec<NodeName>,
+    /// Since when the catalogs know every node that may come back: what has been away for longer may be missing from
+    /// `unanswered`. `None` when no catalog answered.
+    pub known_since: Option<SystemTime>,
 }
 
 /// What became of removing blocks by pattern.
@@ -30,53 +40,95 @@ pub struct Removal {
 pub struct Removals {
     /// Copies removed, summed over nodes: a block with two replicas counts twice.
     pub copies: u64,
-    /// Nodes that did not answer or refused to, are held for dead or have no address that resolves: what they hold may still
-    /// be there.
+    /// As [`Removal::unanswered`]; also nodes that refused to.
     pub unanswered: Vec<NodeName>,
+    /// As [`Removal::known_since`].
+    pub known_since: Option<SystemTime>,
 }
 
-impl Removal {
-    fn add_unanswered(&mut self, node: &NodeName) {
-        if !self.unanswered.contains(node) {
-            self.unanswered.push(node.clone());
-        }
-    }
-}
+/// A node, and the places in the batch of the blocks that it is asked about.
+type Asked = (Arc<Peer>, Vec<usize>);
 
 /// Who is to remove blocks, each by its place in the batch.
 pub(crate) struct Removers {
-    pub(crate) asked: Vec<(Arc<Peer>, Vec<usize>)>,
-    /// Nodes that should be asked, and to which there is no way.
-    out_of_reach: Vec<(NodeName, Vec<usize>)>,
+    pub(crate) asked: Vec<Asked>,
+    known: Known,
+    /// Who gave no answer, about which blocks.
+    missing: Vec<(NodeName, Vec<usize>)>,
 }
 
 impl Removers {
-    /// Asks everyone about their blocks, all at once. One list of answers each, cut short where no answer came.
+    /// Asks everyone about their blocks, all at once. One list of answers each, cut short where no answer came: such nodes
+    /// are noted.
     pub(crate) fn ask<T: Send>(
-        &self,
+        &mut self,
         ids: &[BlockId],
         request: impl Fn(Vec<BlockId>) -> Request + Sync,
         read: impl Fn(Reply) -> Option<Vec<T>> + Sync,
         deadline: Deadline,
     ) -> Vec<Vec<T>> {
-        let ask = |(peer, indexes): &(Arc<Peer>, Vec<usize>)| {
+        let ask = |(peer, indexes): &Asked| {
             let ids: Vec<BlockId> = indexes.iter().map(|&index| ids[index]).collect();
-            peer.call_about(&ids, &request, || deadline, &read)
+            let (answers, error) = peer.try_call_about(&ids, &request, || deadline, &read);
+            let has_ended = |error| matches!(error, ConnError::WrongEpoch(_)) || peer.has_ended(deadline);
+            (answers, error.is_none_or(has_ended))
         };
-        at_once(&self.asked, ask).into_iter().map(Option::unwrap_or_default).collect()
+        let answers = at_once(&self.asked, ask).into_iter().map(|answer| answer.unwrap_or((Vec::new(), false)));
+        let mut all = Vec::with_capacity(self.asked.len());
+        for ((peer, indexes), (answers, is_over)) in self.asked.iter().zip(answers) {
+            if !is_over {
+                self.missing.push((peer.key.name.clone(), indexes[answers.len()..].to_vec()));
+            }
+            all.push(answers);
+        }
+        all
     }
 
-    /// Takes note of the answers, and of those that did not come.
-    fn note<T: Copy>(&self, answers: &[Vec<T>], removals: &mut [Removal], note: impl Fn(&mut Removal, T)) {
-        for ((peer, indexes), answers) in self.asked.iter().zip(answers) {
-            let (answered, unanswered) = indexes.split_at(answers.len());
-            answered.iter().zip(answers).for_each(|(&index, answer)| note(&mut removals[index], *answer));
-            unanswered.iter().for_each(|&index| removals[index].add_unanswered(&peer.key.name));
+    /// Asks about the blocks of which `wanted` says yes, and no others any more.
+    fn retain(&mut self, wanted: impl Fn(usize) -> bool) {
+        self.asked.iter_mut().for_each(|(_, indexes)| indexes.retain(|&index| wanted(index)));
+        self.asked.retain(|(_, indexes)| !indexes.is_empty());
+    }
+
+    /// Asks nodes that others have `named` about all of `count` blocks from now on, and nobody else. A node to which there
+    /// is no way is noted.
+    pub(crate) fn turn_to(&mut self, client: &Client, named: &[NodeName], count: usize, deadline: Deadline) {
+        self.asked.clear();
+        let peers = &client.core().peers;
+        for name in named {
+            let known = || peers.reach(self.known.named(name)?, deadline);
+            match peers.table().named(name).cloned().or_else(known) {
+                Some(peer) => self.asked.push((peer, (0..count).collect())),
+                None if self.known.left.contains(name) => {}
+                None => self.missing.push((name.clone(), (0..count).collect())),
+            }
+        }
+    }
+
+    /// For each of `count` blocks, who gave no answer about it.
+    pub(crate) fn unanswered(self, count: usize) -> Vec<Vec<NodeName>> {
+        let mut unanswered = vec![Vec::new(); count];
+        for (name, indexes) in self.missing {
+            for index in indexes {
+                if !unanswered[index].contains(&name) {
+                    unanswered[index].push(name.clone());
+                }
+            }
+        }
+        unanswered
+    }
+
+    /// Writes down who gave no answer.
+    fn finish(self, removals: &mut [Removal]) {
+        let known_since = self.known.since;
+        let unanswered = self.unanswered(removals.len());
+        for (removal, unanswered) in removals.iter_mut().zip(unanswered) {
+            (removal.unanswered, removal.known_since) = (unanswered, known_since);
         }
     }
 }
 
-/// For each node of an answer, which of `ids` it holds.
+/// Which of `ids` each node holds, by an answer's word.
 fn by_holder(located: &Located, ids: &[usize]) -> Vec<Vec<usize>> {
     let mut held = vec![Vec::new(); located.nodes().len()];
     for &id in ids {
@@ -95,19 +147,18 @@ impl Client {
     pub fn remove_batch<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Removal>, InvalidInput> {
         let deadline = self.deadline();
         let ids = self.core().ids_of(keys)?;
-        let removers = self.removers(&ids, deadline);
-        let mut removals = self.unanswered(&removers, ids.len());
-        self.remove_from(removers, &ids, &mut removals, deadline);
+        let mut removers = self.removers(&ids, deadline);
+        let mut removals = vec![Removal::default(); ids.len()];
+        self.remove_from(&mut removers, &ids, &mut removals, deadline);
+        removers.finish(&mut removals);
         Ok(removals)
     }
 
     /// Has `removers` remove whatever they hold, and after them whoever has lately copied it from one of those: no catalog
     /// need know of those copies yet.
-    fn remove_from(&self, removers: Removers, ids: &[BlockId], removals: &mut [Removal], deadline: Deadline) {
-        self.supersede(ids, Version::NEVER, removers, deadline, |removers, outcomes| {
-            removers.note(outcomes, removals, |removal, outcome| {
-                removal.removed |= outcome == SupersedeOutcome::Removed;
-            });
+    fn remove_from(&self, removers: &mut Removers, ids: &[BlockId], removals: &mut [Removal], deadline: Deadline) {
+        self.supersede(ids, Version::NEVER, removers, deadline, |index, outcome| {
+            removals[index].removed |= outcome == SupersedeOutcome::Removed;
         });
     }
 
@@ -119,25 +170,26 @@ impl Client {
         let deadline = self.deadline();
         let ids = self.core().ids_of(keys)?;
         let mut removers = self.removers(&ids, deadline);
-        let mut removals = self.unanswered(&removers, ids.len());
+        let mut removals = vec![Removal::default(); ids.len()];
         let leased = self.core().catalogs.leased(&ids, deadline);
         removals.iter_mut().zip(leased).for_each(|(removal, leased)| removal.leased = leased);
         let read = |reply| if let Reply::Judged(judgements) = reply { Some(judgements) } else { None };
         // First a look at all of them: a lease at one holder must keep the others from removing theirs.
         for remove in [false, true] {
             let judge = |ids| Request::Judge(Judge { remove, writer: None, ids });
-            removers.asked.iter_mut().for_each(|(_, indexes)| indexes.retain(|&index| !removals[index].leased));
-            removers.asked.retain(|(_, indexes)| !indexes.is_empty());
+            removers.retain(|index| !removals[index].leased);
             let judgements = removers.ask(&ids, judge, read, deadline);
-            removers.note(&judgements, &mut removals, |removal, judgement| {
-                removal.leased |= judgement == Judgement::Leased;
-                removal.removed |= remove && judgement == Judgement::Free;
-            });
+            for ((_, indexes), judgements) in removers.asked.iter().zip(judgements) {
+                for (&index, judgement) in indexes.iter().zip(judgements) {
+                    removals[index].leased |= judgement == Judgement::Leased;
+                    removals[index].removed |= remove && judgement == Judgement::Free;
+                }
+            }
         }
         // Copies that were made meanwhile, of blocks that are gone now.
-        removers.asked.iter_mut().for_each(|(_, indexes)| indexes.retain(|&index| !removals[index].leased));
-        removers.asked.retain(|(_, indexes)| !indexes.is_empty());
-        self.remove_from(removers, &ids, &mut removals, deadline);
+        removers.retain(|index| !removals[index].leased);
+        self.remove_from(&mut removers, &ids, &mut removals, deadline);
+        removers.finish(&mut removals);
         Ok(removals)
     }
 
@@ -165,8 +217,7 @@ impl Client {
             }
         }
         removers.asked.retain(|(peer, _)| node.is_none_or(|node| peer.key.name == *node));
-        removers.asked.iter_mut().for_each(|(_, indexes)| indexes.retain(|&index| own[index] && !leased[index]));
-        removers.asked.retain(|(_, indexes)| !indexes.is_empty());
+        removers.retain(|index| own[index] && !leased[index]);
         let read = |reply| if let Reply::Removed(flags) = reply { Some(flags) } else { None };
         let flags = removers.ask(&ids, Request::Remove, read, deadline);
         let mut cleared = vec![false; ids.len()];
@@ -176,41 +227,51 @@ impl Client {
         Ok(cleared)
     }
 
-    /// Removals of which only is known who cannot be asked.
-    fn unanswered(&self, removers: &Removers, count: usize) -> Vec<Removal> {
-        let unanswered = self.core().peers.table().lost();
-        let mut removals = vec![Removal { unanswered, ..Removal::default() }; count];
-        for (name, indexes) in &removers.out_of_reach {
-            indexes.iter().for_each(|&index| removals[index].add_unanswered(name));
-        }
-        removals
-    }
-
-    /// Who is asked to remove what: this host's nodes everything, others what a catalog says they hold. All nodes are asked
-    /// about a block of which no catalog is sure that it has named all holders.
+    /// Who is asked to remove what: this host's nodes and those that no catalog vouches for everything, others what a
+    /// complete catalog says they hold. An answer lists only so many holders of a block; then everybody is asked about it.
     pub(crate) fn removers(&self, ids: &[BlockId], deadline: Deadline) -> Removers {
         let core = self.core();
-        let Lookup { located, complete, .. } = core.catalogs.lookup(ids, deadline);
+        let lookup = core.catalogs.lookup_vouched(ids, deadline);
+        // Only now: whoever is not vouched for has to be among them.
+        let known = core.known(deadline);
+        let located = &lookup.located;
+        let everything: Vec<usize> = (0..ids.len()).collect();
+        let (open, named): (Vec<usize>, Vec<usize>) =
+            everything.iter().partition(|&&index| located.may_have_more(index));
         let table = core.peers.table();
-        let is_open = |index: &usize| !complete || located.may_have_more(*index);
-        let (open, named): (Vec<usize>, Vec<usize>) = (0..ids.len()).partition(is_open);
-        let is_here = |peer: &Arc<Peer>| table.locals.iter().any(|local| Arc::ptr_eq(local, peer));
-        let what = |peer: &Arc<Peer>| if is_here(peer) { (0..ids.len()).collect() } else { open.clone() };
-        let mut asked: Vec<(Arc<Peer>, Vec<usize>)> =
-            table.reachable().map(|peer| (Arc::clone(peer), what(peer))).collect();
-        let mut out_of_reach: Vec<_> = table.unreached().map(|name| (name.clone(), open.clone())).collect();
-        for (node, held) in located.nodes().iter().zip(by_holder(&located, &named)) {
-            match core.peers.reach(node, deadline) {
-                Some(peer) if is_here(&peer) => {}
-                Some(peer) => match asked.iter_mut().find(|(known, _)| Arc::ptr_eq(known, &peer)) {
-                    Some((_, indexes)) => indexes.extend(held),
-                    None => asked.push((peer, held)),
-                },
-                None => out_of_reach.push((node.name.clone(), held)),
+        let mut elsewhere = known.elsewhere(&table);
+        let mut wanted: HashMap<NodeKey, Vec<usize>> = HashMap::new();
+        for node in &elsewhere {
+            let key = NodeKey::of(node);
+            let what = if lookup.vouched.contains(&key) { open.clone() } else { everything.clone() };
+            wanted.insert(key, what);
+        }
+        for (node, held) in located.nodes().iter().zip(by_holder(located, &named)) {
+            let key = NodeKey::of(node);
+            if table.locals.iter().any(|local| local.key == key) {
+                continue;
+            }
+            match wanted.get_mut(&key) {
+                Some(what) if lookup.vouched.contains(&key) => what.extend(held),
+                Some(_) => {}
+                None => {
+                    elsewhere.push(node.clone());
+                    wanted.insert(key, [&open[..], &held].concat());
+                }
+            }
+        }
+        elsewhere.retain(|node| wanted.get(&NodeKey::of(node)).is_some_and(|what| !what.is_empty()));
+        let mut missing: Vec<_> = known.out_of_reach.iter().map(|name| (name.clone(), everything.clone())).collect();
+        let mut asked: Vec<Asked> = table.locals.iter().map(|local| (Arc::clone(local), everything.clone())).collect();
+        for (node, peer) in elsewhere.iter().zip(core.peers.reach_all(&elsewhere, deadline)) {
+            let what = wanted.remove(&NodeKey::of(node)).unwrap_or_default();
+            match peer {
+                Some(peer) => asked.push((peer, what)),
+                None => missing.push((node.name.clone(), what)),
             }
         }
         asked.retain(|(_, indexes)| !indexes.is_empty());
-        Removers { asked, out_of_reach }
+        Removers { asked, known, missing }
     }
 
     /// Removes every block in whose key the regular expression is found.
@@ -226,9 +287,10 @@ impl Client {
     fn remove_pattern(&self, pattern: Pattern) -> Result<Removals, NodeError> {
         let deadline = self.deadline();
         let request = |peer| (peer, Request::RemoveMatching(pattern.clone()));
-        let (everyone, unanswered) = self.everyone(deadline);
+        let known = self.core().known(deadline);
+        let (everyone, unanswered) = self.everyone(&known, deadline);
         let questions: Vec<_> = everyone.into_iter().map(request).collect();
-        let mut removals = Removals { copies: 0, unanswered };
+        let mut removals = Removals { copies: 0, unanswered, known_since: known.since };
         for _ in 0..PASSES {
             let before = removals.copies;
             for ((peer, _), answer) in questions.iter().zip(fan_out(&questions, deadline)) {
@@ -236,6 +298,7 @@ impl Client {
                     Ok(Reply::Count(copies)) => removals.copies += copies,
                     // A bad pattern is one for every node, and none has removed anything.
                     Err(error @ NodeError::Invalid(_)) => return Err(error),
+                    Err(NodeError::Ended(_)) => {}
                     _ if removals.unanswered.contains(&peer.key.name) => {}
                     _ => removals.unanswered.push(peer.key.name.clone()),
                 }

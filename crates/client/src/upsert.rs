@@ -19,18 +19,32 @@ use tidepool_wire::message::{Reply, Request, SupersedeOutcome};
 /// How often a version is raised above one that is held already: more often only if others keep on writing.
 const TRIES: usize = 3;
 
+/// A block whose new version the pool holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Upserted {
+    /// Nodes known to hold it. None when a full node declined it.
+    pub replicas: u32,
+    /// Whether this call moved its bytes.
+    pub moved: bool,
+    /// Nodes that may hold an older version and gave no answer, as [`crate::Removal::unanswered`]: readers may see that
+    /// version until it is evicted or removed.
+    pub unanswered: Vec<NodeName>,
+}
+
 /// What a sweep has found.
 struct Swept {
     /// For each block, how many older copies were removed.
     removed: Vec<usize>,
     /// For each block, the highest version that is held, of those that are not older.
     kept: Vec<Option<Version>>,
+    /// For each block, who gave no answer.
+    unanswered: Vec<Vec<NodeName>>,
 }
 
 impl Client {
     /// Stores blocks as new versions of theirs, each with its own result, in the order of `items`. A block has at least as many
     /// copies as it had before. When one cannot be stored, the version before it is gone all the same.
-    pub fn upsert_batch(&self, items: &[PutItem<'_>], options: &PutOptions) -> Vec<Result<Stored, PutError>> {
+    pub fn upsert_batch(&self, items: &[PutItem<'_>], options: &PutOptions) -> Vec<Result<Upserted, PutError>> {
         let (core, deadline) = (self.core(), self.deadline());
         let mut jobs = jobs_of(core, items, options);
         let sound: Vec<usize> = (0..jobs.len()).filter(|&index| jobs[index].failure.is_none()).collect();
@@ -41,14 +55,22 @@ impl Client {
             jobs[index].wanted = jobs[index].wanted.max(removed);
         }
         store_all(core, &mut jobs, &options.prefer, deadline);
-        let swept = self.sweep(&ids, version, deadline);
+        let mut swept = self.sweep(&ids, version, deadline);
         for (id, kept) in ids.iter().zip(swept.kept) {
             // Somebody else's is higher: the one that was just put is old by now.
             if let Some(higher) = kept.filter(|kept| *kept > version) {
                 self.sweep(&[*id], higher, deadline);
             }
         }
-        jobs.into_iter().map(|job| job.result(core, deadline)).collect()
+        let mut unanswered = vec![Vec::new(); jobs.len()];
+        for (index, names) in sound.into_iter().zip(swept.unanswered.drain(..)) {
+            unanswered[index] = names;
+        }
+        let results = jobs.into_iter().map(|job| job.result(core, deadline)).zip(unanswered);
+        let upserted = |(stored, unanswered): (Result<Stored, PutError>, _)| {
+            stored.map(|Stored { replicas, moved }| Upserted { replicas, moved, unanswered })
+        };
+        results.map(upserted).collect()
     }
 
     /// Stores a block as a new version: see [`Client::upsert_batch`].
@@ -57,7 +79,7 @@ impl Client {
         key: impl AsRef<[u8]>,
         data: impl Into<crate::buffers::Parts<'a>>,
         options: &PutOptions,
-    ) -> Result<Stored, PutError> {
+    ) -> Result<Upserted, PutError> {
         let item = PutItem { key: key.as_ref(), data: data.into() };
         let mut results = self.upsert_batch(std::slice::from_ref(&item), options);
         results.pop().unwrap_or(Err(PutError::NoNode))
@@ -81,24 +103,22 @@ impl Client {
 
     /// Has everyone who may hold one of `ids` remove what is older than `version`.
     fn sweep(&self, ids: &[BlockId], version: Version, deadline: Deadline) -> Swept {
-        let mut swept = Swept { removed: vec![0; ids.len()], kept: vec![None; ids.len()] };
-        self.supersede(ids, version, self.removers(ids, deadline), deadline, |removers, outcomes| {
-            for ((_, indexes), outcomes) in removers.asked.iter().zip(outcomes) {
-                indexes.iter().zip(outcomes).for_each(|(&index, outcome)| swept.note(index, *outcome));
-            }
-        });
+        let mut swept = Swept { removed: vec![0; ids.len()], kept: vec![None; ids.len()], unanswered: Vec::new() };
+        let mut removers = self.removers(ids, deadline);
+        self.supersede(ids, version, &mut removers, deadline, |index, outcome| swept.note(index, outcome));
+        swept.unanswered = removers.unanswered(ids.len());
         swept
     }
 
     /// Has `removers` remove what is older than `version`, and after them whoever has lately copied it from one of those.
-    /// Answers are noted as they come.
+    /// Answers are noted as they come, each with its block's place among `ids`.
     pub(crate) fn supersede(
         &self,
         ids: &[BlockId],
         version: Version,
-        mut removers: Removers,
+        removers: &mut Removers,
         deadline: Deadline,
-        mut note: impl FnMut(&Removers, &[Vec<SupersedeOutcome>]),
+        mut note: impl FnMut(usize, SupersedeOutcome),
     ) {
         let pullers: Mutex<BTreeSet<String>> = Mutex::default();
         let request = |ids: Vec<BlockId>| Request::Supersede(ids.into_iter().map(|id| (id, version)).collect());
@@ -111,12 +131,14 @@ impl Client {
         };
         let mut asked: BTreeSet<String> = BTreeSet::new();
         while !removers.asked.is_empty() && !ids.is_empty() {
-            note(&removers, &removers.ask(ids, request, read, deadline));
+            let answers = removers.ask(ids, request, read, deadline);
+            for ((_, indexes), outcomes) in removers.asked.iter().zip(answers) {
+                indexes.iter().zip(outcomes).for_each(|(&index, outcome)| note(index, outcome));
+            }
             // Nodes that copied a block from one of these before it was removed: each is asked about all of them, once.
             let named: Vec<String> = std::mem::take(&mut *pullers.lock()).difference(&asked).cloned().collect();
-            let table = self.core().peers.table();
-            let peers = named.iter().filter_map(|name| table.named(&NodeName::new(name.clone()).ok()?));
-            removers.asked = peers.map(|peer| (peer.clone(), (0..ids.len()).collect())).collect();
+            let names: Vec<NodeName> = named.iter().filter_map(|name| NodeName::new(name.clone()).ok()).collect();
+            removers.turn_to(self, &names, ids.len(), deadline);
             asked.extend(named);
         }
     }

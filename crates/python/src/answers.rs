@@ -2,6 +2,7 @@
 
 use crate::errors::shown;
 use pyo3::prelude::*;
+use std::time::{SystemTime, UNIX_EPOCH};
 use tidepool_client as client;
 use tidepool_client::catalogs::NodeState;
 
@@ -34,8 +35,10 @@ impl From<client::Stored> for Stored {
 pub(crate) struct Removed {
     /// Copies that were there and are gone.
     copies: u64,
-    /// Nodes that could not be asked: what they hold may still be there.
+    /// Nodes that may hold a copy and gave no answer: that copy may still be there.
     unanswered: Vec<String>,
+    /// Since when the catalogs know every node that may come back, in seconds since 1970; `None` when no catalog answered.
+    known_since: Option<f64>,
 }
 
 #[pymethods]
@@ -51,14 +54,21 @@ impl Removed {
 
 impl From<client::Removals> for Removed {
     fn from(removals: client::Removals) -> Self {
-        Self { copies: removals.copies, unanswered: names(&removals.unanswered) }
+        let (unanswered, known_since) = (names(&removals.unanswered), removals.known_since.map(seconds));
+        Self { copies: removals.copies, unanswered, known_since }
     }
 }
 
 impl From<client::Removal> for Removed {
     fn from(removal: client::Removal) -> Self {
-        Self { copies: u64::from(removal.removed), unanswered: names(&removal.unanswered) }
+        let (unanswered, known_since) = (names(&removal.unanswered), removal.known_since.map(seconds));
+        Self { copies: u64::from(removal.removed), unanswered, known_since }
     }
+}
+
+/// A moment as Python's `time.time()` counts it.
+fn seconds(time: SystemTime) -> f64 {
+    time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
 /// How much of some chains the pool can serve.

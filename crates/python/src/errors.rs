@@ -77,14 +77,17 @@ pub(crate) fn get(error: &GetError, key: &[u8]) -> PyErr {
 
 pub(crate) fn node(error: &NodeError, key: Option<&[u8]>) -> PyErr {
     let name = match error {
-        NodeError::InvalidInput(_) | NodeError::UnknownNode(_) | NodeError::Invalid(_) | NodeError::Refused { .. } => {
-            "InvalidError"
-        }
+        NodeError::InvalidInput(_)
+        | NodeError::UnknownNode(_)
+        | NodeError::Invalid(_)
+        | NodeError::NotDead { .. }
+        | NodeError::Refused { .. } => "InvalidError",
         NodeError::NotFound => "NotFoundError",
         NodeError::NoSpace(_) => "NoSpaceError",
         NodeError::NoCatalog(_)
         | NodeError::Dead { .. }
         | NodeError::Unreachable(_)
+        | NodeError::Ended(_)
         | NodeError::NoAddress(_)
         | NodeError::NoNode => "UnreachableError",
     };

@@ -5,6 +5,7 @@
 
 mod health;
 mod lease;
+mod list;
 mod rivals;
 pub mod state;
 #[cfg(test)]
@@ -13,6 +14,7 @@ mod view;
 
 pub(crate) use health::Health;
 pub(crate) use lease::{Lease, Slots};
+use list::{List, Member};
 pub use rivals::NameConflict;
 pub(crate) use view::{View, ViewMember};
 
@@ -20,8 +22,7 @@ use crate::config::CatalogConfig;
 use crate::index::{Index, StreamSlot};
 use rivals::Rivals;
 use state::{Limits, Link, NodeState, is_complete, next_state};
-use std::collections::BTreeMap;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidepool_locks::{Mutex, RwLock};
 use tidepool_wire::catalog as wire;
@@ -34,6 +35,8 @@ pub(crate) enum Refused {
     NameInUse(String),
     /// There are as many nodes or streams as there may be.
     TooMany,
+    /// An operator had this incarnation forgotten.
+    Forgotten,
 }
 
 /// A stream's place in the directory.
@@ -43,35 +46,6 @@ pub(crate) struct Admission {
     pub(crate) health: Arc<Health>,
     /// Resolves, with the reason, when the stream is to end.
     pub(crate) ended: oneshot::Receiver<&'static str>,
-}
-
-struct Member {
-    info: Arc<wire::NodeInfo>,
-    state: NodeState,
-    health: Arc<Health>,
-    number: u64,
-    /// Present as long as the stream's entries count.
-    lease: Option<Arc<Lease>>,
-    end: Option<oneshot::Sender<&'static str>>,
-}
-
-impl Member {
-    /// Invalidates the stream and ends it.
-    fn retire(&mut self, index: &Index, reason: &'static str) {
-        if let Some(lease) = self.lease.take() {
-            index.live().remove(lease.slot());
-        }
-        if let Some(end) = self.end.take() {
-            let _ = end.send(reason);
-        }
-    }
-}
-
-#[derive(Default)]
-struct List {
-    members: BTreeMap<String, Member>,
-    version: u64,
-    old_views: Vec<Weak<View>>,
 }
 
 /// See the module's head.
@@ -121,6 +95,9 @@ impl Directory {
     /// A node says hello: it gets a new stream number, and what it had before is invalid.
     pub(crate) fn connect(&self, info: wire::NodeInfo) -> Result<Admission, Refused> {
         let mut list = self.list.lock();
+        if list.forgotten.contains(&info.name, info.epoch) {
+            return Err(Refused::Forgotten);
+        }
         self.check_admission(&mut list, &info)?;
         let lease = self.slots.lease(self.config.max_streams).ok_or(Refused::TooMany)?;
         let health = Arc::new(Health::new(self.now(), info.used_bytes));
@@ -155,12 +132,7 @@ impl Directory {
                 Err(Refused::NameInUse(holder.clone()))
             }
             None if list.members.len() < self.config.max_nodes => Ok(()),
-            None => {
-                let dead = list.members.iter().find(|(_, member)| member.state == NodeState::Dead);
-                let name = dead.map(|(name, _)| name.clone()).ok_or(Refused::TooMany)?;
-                list.members.remove(&name);
-                Ok(())
-            }
+            None => list.make_room().then_some(()).ok_or(Refused::TooMany),
         }
     }
 
@@ -201,7 +173,6 @@ impl Directory {
     fn refresh(&self, list: &mut List) {
         let now = self.now();
         let limits = Limits { suspect_after: self.config.suspect_after, dead_after: self.config.dead_after };
-        let forget_after = self.config.dead_after + self.config.forget_after;
         let mut changed = false;
         for member in list.members.values_mut() {
             let heard = member.health.heard();
@@ -211,13 +182,46 @@ impl Directory {
                 member.retire(&self.index, "the node was silent for too long");
             }
         }
-        let known = list.members.len();
-        list.members.retain(|_, member| {
-            member.state != NodeState::Dead || now.saturating_sub(member.health.heard()) <= forget_after
-        });
-        if changed || known != list.members.len() {
+        let is_over = |member: &Member| {
+            let kept = if member.left() { self.config.hide_after } else { self.config.forget_after };
+            member.state == NodeState::Dead && now.saturating_sub(member.health.heard()) > self.config.dead_after + kept
+        };
+        changed |= list.drop_where(is_over) > 0;
+        if changed {
             self.publish(list);
         }
+    }
+
+    /// Whether lists show a node: the dead are shown for a while.
+    pub(crate) fn shows(&self, member: &ViewMember, now: Duration) -> bool {
+        let silent = now.saturating_sub(member.health.heard());
+        member.state != NodeState::Dead || silent <= self.config.dead_after + self.config.hide_after
+    }
+
+    /// Forgets a dead node and refuses its incarnation from now on. Returns that incarnation's epoch, or `None` when no
+    /// node has the name; an error when the node is not dead.
+    pub(crate) fn forget(&self, name: &str) -> Result<Option<u64>, NodeState> {
+        let mut list = self.list.lock();
+        self.refresh(&mut list);
+        let Some(member) = list.members.get(name) else { return Ok(None) };
+        if member.state != NodeState::Dead {
+            return Err(member.state);
+        }
+        let epoch = member.info.epoch;
+        list.members.remove(name);
+        list.forgotten.push(name, epoch);
+        self.publish(&mut list);
+        Ok(Some(epoch))
+    }
+
+    /// The incarnations that operators had forgotten.
+    pub(crate) fn forgotten(&self) -> Vec<wire::Incarnation> {
+        self.list.lock().forgotten.all()
+    }
+
+    /// For how long the directory has known every node that may come back.
+    pub(crate) fn known_for(&self) -> Duration {
+        self.now().saturating_sub(self.list.lock().known_since)
     }
 
     /// Ends every stream: the catalog stops.

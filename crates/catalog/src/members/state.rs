@@ -16,6 +16,17 @@ pub enum NodeState {
     Dead,
 }
 
+impl NodeState {
+    /// The state as messages name it.
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Alive => "alive",
+            Self::Suspect => "suspect",
+            Self::Dead => "dead",
+        }
+    }
+}
+
 impl From<NodeState> for wire::NodeState {
     fn from(state: NodeState) -> Self {
         match state {

@@ -59,20 +59,69 @@ fn the_dead_make_room_for_new_nodes_and_the_living_do_not() {
     assert!(directory.connect(node("b", 1)).is_ok());
 }
 
-#[test]
-fn the_dead_are_forgotten_in_time() {
-    let config = CatalogConfig {
+/// Nodes die, are hidden and are forgotten after milliseconds.
+fn fleeting() -> CatalogConfig {
+    CatalogConfig {
         dead_after: Duration::from_millis(2),
         suspect_after: Duration::from_millis(1),
+        hide_after: Duration::from_millis(1),
         forget_after: Duration::from_millis(1),
         ..CatalogConfig::default()
-    };
-    let (directory, _) = directory(config);
-    let _stream = directory.connect(node("a", 1)).unwrap();
-    while state_of(&directory, "a").is_some() {
+    }
+}
+
+/// Lets time pass until the directory no longer holds what `keeps` says.
+fn tick_while(directory: &Directory, keeps: impl Fn() -> bool) {
+    while keeps() {
         directory.tick();
         std::thread::yield_now();
     }
+}
+
+#[test]
+fn the_dead_are_forgotten_in_time_and_the_directory_says_since_when_it_knows_all() {
+    let (directory, _) = directory(fleeting());
+    let stream = directory.connect(node("a", 1)).unwrap();
+    let heard = stream.health.heard();
+    assert!(directory.known_for() >= heard, "nobody has been lost yet");
+    tick_while(&directory, || state_of(&directory, "a").is_some());
+    let now = directory.now();
+    assert!(directory.known_for() < now - heard, "what was away at {heard:?} may be missing");
+}
+
+#[test]
+fn a_node_that_left_is_forgotten_without_a_trace() {
+    let (directory, _) = directory(CatalogConfig { forget_after: Duration::from_secs(3600), ..fleeting() });
+    let stream = directory.connect(node("a", 1)).unwrap();
+    directory.disconnect("a", stream.lease.number(), Link::Left);
+    tick_while(&directory, || state_of(&directory, "a").is_some());
+    let (known_for, now) = (directory.known_for(), directory.now());
+    assert!(known_for + Duration::from_secs(1) > now, "nothing of it can come back: {known_for:?} of {now:?}");
+}
+
+#[test]
+fn a_dead_node_is_hidden_long_before_it_is_forgotten() {
+    let (directory, _) = directory(CatalogConfig { forget_after: Duration::from_secs(3600), ..fleeting() });
+    let _stream = directory.connect(node("a", 1)).unwrap();
+    let is_shown = || directory.view().members.iter().any(|member| directory.shows(member, directory.now()));
+    tick_while(&directory, is_shown);
+    assert_eq!(state_of(&directory, "a"), Some(NodeState::Dead), "it is remembered");
+}
+
+#[test]
+fn only_a_dead_node_can_be_forgotten_and_its_incarnation_is_refused_from_then_on() {
+    let (directory, _) = directory(CatalogConfig::default());
+    assert_eq!(directory.forget("a"), Ok(None));
+    let stream = directory.connect(node("a", 1)).unwrap();
+    assert_eq!(directory.forget("a"), Err(NodeState::Alive));
+    directory.disconnect("a", stream.lease.number(), Link::Broken);
+    assert_eq!(directory.forget("a"), Err(NodeState::Suspect));
+    directory.disconnect("a", stream.lease.number(), Link::Left);
+    assert_eq!(directory.forget("a"), Ok(Some(1)));
+    assert_eq!(state_of(&directory, "a"), None);
+    assert_eq!(directory.connect(node("a", 1)).err(), Some(Refused::Forgotten));
+    assert_eq!(directory.forgotten().len(), 1);
+    assert!(directory.connect(node("a", 2)).is_ok(), "a restarted node is a new one");
 }
 
 #[test]

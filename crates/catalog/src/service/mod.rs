@@ -5,7 +5,7 @@ mod lookup;
 
 use crate::core::Core;
 use crate::members::state::Link;
-use crate::members::{NameConflict, ViewMember};
+use crate::members::{self, NameConflict, View, ViewMember};
 use crate::metrics;
 use crate::recorders::Reports;
 use crate::requests::{check_lengths, check_report, id_chunks};
@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 use tidepool_types::{BlockId, Value};
 use tidepool_wire::catalog::catalog_server::Catalog;
 use tidepool_wire::catalog::{
-    InventoryUp, LeasedReply, LeasedRequest, LookupReply, LookupReport, LookupRequest, MatchPrefixReply,
-    MatchPrefixRequest, Member, MembersReply, MembersRequest, NodeInfo, NodeState, Number, RecordRequest, ReportReply,
-    StatReply, StatRequest,
+    ForgetReply, ForgetRequest, Incarnation, InventoryUp, LeasedReply, LeasedRequest, LookupReply, LookupReport,
+    LookupRequest, MatchPrefixReply, MatchPrefixRequest, Member, MembersReply, MembersRequest, NodeInfo, NodeState,
+    Number, RecordRequest, ReportReply, StatReply, StatRequest,
 };
 use tonic::{Request, Response, Status, Streaming};
 
@@ -62,8 +62,14 @@ impl Catalog for Service {
         let started = Instant::now();
         let request = request.into_inner();
         let ids = id_chunks("ids", &request.ids).map_err(|status| self.rejected(status))?;
-        let (mut reply, complete) = self.0.answer(|view| lookup::lookup(&self.0.index, view, ids, request.want()));
+        let (mut reply, complete) = self.0.answer(|view| LookupReply {
+            vouched: if request.vouch { vouched(view) } else { Vec::new() },
+            ..lookup::lookup(&self.0.index, view, ids, request.want())
+        });
         (reply.complete, reply.incarnation) = (complete, self.0.incarnation);
+        if !complete {
+            reply.vouched.clear();
+        }
         if request.lease {
             self.0.note_leases(ids, &reply.counts);
         }
@@ -93,14 +99,38 @@ impl Catalog for Service {
         Ok(Response::new(LeasedReply { leased: leased.into() }))
     }
 
-    async fn members(&self, _: Request<MembersRequest>) -> Result<Response<MembersReply>, Status> {
-        let now = self.0.directory.now();
-        let conflicts = self.0.directory.name_conflicts();
-        let (members, complete) =
-            self.0.answer(|view| view.members.iter().map(|member| described(member, now, &conflicts)).collect());
-        let lease_millis = u32::try_from(self.0.lease.as_millis()).unwrap_or(u32::MAX);
-        let recorded = self.0.recorders.wanted();
-        Ok(Response::new(MembersReply { complete, incarnation: self.0.incarnation, members, lease_millis, recorded }))
+    async fn members(&self, request: Request<MembersRequest>) -> Result<Response<MembersReply>, Status> {
+        let (directory, hidden) = (&self.0.directory, request.into_inner().hidden);
+        let (now, conflicts) = (directory.now(), directory.name_conflicts());
+        let (members, complete) = self.0.answer(|view| {
+            let shown = view.members.iter().filter(|member| hidden || directory.shows(member, now));
+            shown.map(|member| described(member, now, &conflicts)).collect()
+        });
+        Ok(Response::new(MembersReply {
+            complete,
+            incarnation: self.0.incarnation,
+            members,
+            lease_millis: u32::try_from(self.0.lease.as_millis()).unwrap_or(u32::MAX),
+            recorded: self.0.recorders.wanted(),
+            known_millis: directory.known_for().as_millis() as u64,
+            forgotten: if hidden { directory.forgotten() } else { Vec::new() },
+        }))
+    }
+
+    async fn forget(&self, request: Request<ForgetRequest>) -> Result<Response<ForgetReply>, Status> {
+        let name = request.into_inner().name;
+        match self.0.directory.forget(&name) {
+            Ok(epoch) => {
+                if let Some(epoch) = epoch {
+                    tracing::info!(node = name, epoch, "node forgotten by request");
+                }
+                Ok(Response::new(ForgetReply { epoch }))
+            }
+            Err(state) => Err(self.rejected(Status::failed_precondition(format!(
+                "node {name} is {}: only a dead node can be forgotten; stop it first",
+                state.word()
+            )))),
+        }
     }
 
     async fn record(&self, request: Request<RecordRequest>) -> Result<Response<Reports>, Status> {
@@ -125,6 +155,12 @@ impl Catalog for Service {
         let numbers = metrics.filter_map(|m| plain(m.value).map(|value| Number { name: m.name.to_owned(), value }));
         Ok(Response::new(StatReply { complete, incarnation: self.0.incarnation, numbers: numbers.collect() }))
     }
+}
+
+/// The nodes that a complete answer from `view` vouches for.
+fn vouched(view: &View) -> Vec<Incarnation> {
+    let living = view.members.iter().filter(|member| member.state != members::state::NodeState::Dead);
+    living.map(|member| Incarnation { name: member.info.name.clone(), epoch: member.info.epoch }).collect()
 }
 
 fn described(member: &ViewMember, now: Duration, conflicts: &[NameConflict]) -> Member {

@@ -42,6 +42,9 @@ impl Session {
                 Refused::NameInUse(holder) => Status::already_exists(format!(
                     "another live node, at {holder}, is called {name:?}: give one of them another name"
                 )),
+                Refused::Forgotten => Status::failed_precondition(
+                    "an operator had this incarnation of the node forgotten: restart the node",
+                ),
                 Refused::TooMany => Status::resource_exhausted("the catalog has as many nodes and streams as it may"),
             }
         })?;

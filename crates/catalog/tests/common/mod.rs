@@ -64,7 +64,8 @@ impl Asker {
     /// The names of the holders of each id.
     pub(crate) fn holders(&self, ids: impl Iterator<Item = u64>) -> Vec<Vec<String>> {
         let ids: Vec<_> = ids.map(id).collect();
-        let request = LookupRequest { ids: pack_ids(ids.iter()), want: Want::Holders.into(), lease: false };
+        let request =
+            LookupRequest { ids: pack_ids(ids.iter()), want: Want::Holders.into(), lease: false, vouch: false };
         let reply = self.run(self.client.clone().lookup(request)).unwrap().into_inner();
         let mut holders = reply.holders.chunks(4).map(|h| usize::from(u16::from_le_bytes([h[0], h[1]])));
         let names =
@@ -73,7 +74,7 @@ impl Asker {
     }
 
     pub(crate) fn member(&self, name: &str) -> Option<Member> {
-        let reply = self.run(self.client.clone().members(wire::MembersRequest {})).unwrap().into_inner();
+        let reply = self.run(self.client.clone().members(wire::MembersRequest::default())).unwrap().into_inner();
         reply.members.into_iter().find(|member| member.node.as_ref().is_some_and(|node| node.name == name))
     }
 

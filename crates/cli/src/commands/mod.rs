@@ -7,6 +7,7 @@ mod config;
 mod daemon;
 mod demo;
 mod engines;
+mod forget;
 mod get;
 mod html;
 mod input;
@@ -66,6 +67,8 @@ pub enum Command {
     Ls(ls::LsArgs),
     /// Show how the pool, a node or a block is doing
     Stat(stat::StatArgs),
+    /// Have the catalogs forget a dead node that will not come back
+    Forget(forget::ForgetArgs),
     /// Simulate a cache, or a cluster of engines with a pool, on a trace
     #[command(
         mut_group("ClusterArgs", |flags| flags.requires("engines")),
@@ -100,6 +103,7 @@ impl Command {
             Self::Rm(args) => return rm::run(&args),
             Self::Ls(args) => return ls::run(&args),
             Self::Stat(args) => return stat::run(&args),
+            Self::Forget(args) => return forget::run(&args),
             Self::Sim(args) => return sim::run(&args),
             Self::Replay(args) => return replay::run(&args),
             Self::Demo(args) => return demo::run(&args),

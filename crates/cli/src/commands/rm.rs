@@ -11,6 +11,7 @@ use std::{
     error::Error,
     ffi::OsString,
     io::{self, BufRead as _, IsTerminal as _, Write as _},
+    time::{SystemTime, UNIX_EPOCH},
 };
 use tidepool_client::{NodeName, PoolNode, Removals};
 
@@ -76,19 +77,20 @@ fn is_confirmed() -> Result<bool, Box<dyn Error>> {
 
 fn remove_keys(args: &RmArgs, session: &Session, nodes: &[PoolNode], keys: &[Vec<u8>]) -> Outcome {
     let removals = session.in_time().remove_batch(keys)?;
-    let (mut removed, mut unanswered, mut objects) = (0, BTreeSet::new(), Vec::new());
+    let (mut removed, mut unanswered, mut objects, mut known_since) = (0, BTreeSet::new(), Vec::new(), None);
     for (key, removal) in keys.iter().zip(removals) {
         removed += u64::from(removal.removed);
         if !removal.removed {
             let where_asked = if removal.unanswered.is_empty() { "" } else { " where it could be looked for" };
             output::complain(&format!("{}: not found{where_asked}", args.client.show(key)));
         }
+        known_since = seconds(removal.known_since);
         let mut object = json!({ "removed": removal.removed, "unanswered": names(&removal.unanswered) });
         unanswered.extend(removal.unanswered);
         keys::write(&mut object, key, args.client.hex);
         objects.push(object);
     }
-    let object = json!({ "removed": removed, "keys": objects });
+    let object = json!({ "removed": removed, "known_since": known_since, "keys": objects });
     print(args, &object, &format!("removed {removed} of {}\n", keys.len()))?;
     let all = if removed == keys.len() as u64 { Status::SUCCESS } else { Status(NOT_FOUND) };
     Ok(outcome_without(&unanswered, nodes, MAY_REMAIN).unwrap_or(all))
@@ -96,11 +98,17 @@ fn remove_keys(args: &RmArgs, session: &Session, nodes: &[PoolNode], keys: &[Vec
 
 /// Says what was removed; `all` is the status when every node has answered.
 fn report(args: &RmArgs, nodes: &[PoolNode], removals: Removals, all: Status) -> Outcome {
-    let object = json!({ "copies": removals.copies, "unanswered": names(&removals.unanswered) });
+    let (unanswered, known_since) = (names(&removals.unanswered), seconds(removals.known_since));
+    let object = json!({ "copies": removals.copies, "unanswered": unanswered, "known_since": known_since });
     let copies = if removals.copies == 1 { "copy" } else { "copies" };
     print(args, &object, &format!("removed {} {copies}\n", removals.copies))?;
     let unanswered = removals.unanswered.into_iter().collect();
     Ok(outcome_without(&unanswered, nodes, MAY_REMAIN).unwrap_or(all))
+}
+
+/// A moment in seconds since 1970.
+fn seconds(time: Option<SystemTime>) -> Option<u64> {
+    Some(time?.duration_since(UNIX_EPOCH).ok()?.as_secs())
 }
 
 fn names(nodes: &[NodeName]) -> Vec<&str> {

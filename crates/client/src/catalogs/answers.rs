@@ -35,6 +35,28 @@ pub struct Node {
     pub host_hint: String,
 }
 
+/// A node in one of its lives.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NodeKey {
+    /// The node's name, the same in all its lives.
+    pub name: NodeName,
+    /// The life.
+    pub epoch: Epoch,
+}
+
+impl NodeKey {
+    /// The life that `node` is in.
+    #[must_use]
+    pub fn of(node: &Node) -> Self {
+        Self { name: node.name.clone(), epoch: node.epoch }
+    }
+
+    /// `None` when no node can be called that.
+    pub(super) fn from_wire(incarnation: wire::Incarnation) -> Option<Self> {
+        Some(Self { name: NodeName::new(incarnation.name).ok()?, epoch: Epoch(incarnation.epoch) })
+    }
+}
+
 impl Node {
     fn is_same(&self, other: &Self) -> bool {
         self.name == other.name && self.epoch == other.epoch

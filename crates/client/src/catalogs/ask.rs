@@ -1,10 +1,10 @@
 //! Which catalogs are asked, in which order, and how their answers are put together.
 
-use super::answers::{Located, Member};
+use super::answers::{Located, Member, NodeKey};
 use super::peer::{Peer, Standing};
 use super::wait::wait_for;
 use super::{CatalogStat, Catalogs, Exists, Lookup, Members, Prefixes, StatAnswer};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tidepool_types::{BlockId, Deadline};
@@ -56,31 +56,36 @@ impl Catalogs {
         (answers, false)
     }
 
-    pub(super) fn ask_lookup(&self, ids: &[BlockId], deadline: Deadline) -> Lookup {
-        let mut parts = ids.chunks(MAX_IDS).map(|part| self.lookup_part(part, deadline));
-        let first =
-            parts.next().unwrap_or_else(|| Lookup { located: Located::nowhere(0), complete: true, answered: true });
+    pub(super) fn ask_lookup(&self, ids: &[BlockId], vouch: bool, deadline: Deadline) -> Lookup {
+        let mut parts = ids.chunks(MAX_IDS).map(|part| self.lookup_part(part, vouch, deadline));
+        let nothing =
+            || Lookup { located: Located::nowhere(0), complete: true, answered: true, vouched: HashSet::new() };
+        let first = parts.next().unwrap_or_else(nothing);
         parts.fold(first, |all, part| Lookup {
             located: all.located.followed_by(&part.located),
             complete: all.complete && part.complete,
             answered: all.answered && part.answered,
+            vouched: all.vouched.into_iter().filter(|node| part.vouched.contains(node)).collect(),
         })
     }
 
-    fn lookup_part(&self, ids: &[BlockId], deadline: Deadline) -> Lookup {
+    fn lookup_part(&self, ids: &[BlockId], vouch: bool, deadline: Deadline) -> Lookup {
         let packed = pack_ids(ids.iter());
         let call = |mut client: CatalogClient<Channel>| {
-            let request = LookupRequest { ids: packed.clone(), want: Want::Holders.into(), lease: false };
+            let request = LookupRequest { ids: packed.clone(), want: Want::Holders.into(), lease: false, vouch };
             async move { client.lookup(request).await }
         };
         let read = |reply: LookupReply| {
-            let complete = reply.complete;
-            Some((Located::from_wire(ids.len(), &reply.counts, &reply.holders, reply.nodes)?, complete))
+            let located = Located::from_wire(ids.len(), &reply.counts, &reply.holders, reply.nodes)?;
+            let vouched: Option<HashSet<_>> = reply.vouched.into_iter().map(NodeKey::from_wire).collect();
+            Some(((located, vouched?), reply.complete))
         };
         let (answers, complete) = self.ask(deadline, call, read);
         let answered = !answers.is_empty();
-        let located = answers.into_iter().reduce(|best, other| best.merged(&other));
-        Lookup { located: located.unwrap_or_else(|| Located::nowhere(ids.len())), complete, answered }
+        // The complete answer comes first, and it alone vouches for anybody.
+        let best = answers.into_iter().reduce(|(best, vouched), (other, _)| (best.merged(&other), vouched));
+        let (located, vouched) = best.unwrap_or_else(|| (Located::nowhere(ids.len()), HashSet::new()));
+        Lookup { located, complete, answered, vouched: if complete { vouched } else { HashSet::new() } }
     }
 
     pub(super) fn ask_exists(&self, ids: &[BlockId], lease: bool, deadline: Deadline) -> Exists {
@@ -88,7 +93,7 @@ impl Catalogs {
         for part in ids.chunks(MAX_IDS) {
             let packed = pack_ids(part.iter());
             let call = |mut client: CatalogClient<Channel>| {
-                let request = LookupRequest { ids: packed.clone(), want: Want::Exists.into(), lease };
+                let request = LookupRequest { ids: packed.clone(), want: Want::Exists.into(), lease, vouch: false };
                 async move { client.lookup(request).await }
             };
             let read = |reply: LookupReply| {
@@ -159,7 +164,7 @@ impl Catalogs {
     }
 
     pub(super) fn ask_members(&self, deadline: Deadline) -> Members {
-        let call = |mut client: CatalogClient<Channel>| async move { client.members(MembersRequest {}).await };
+        let call = |mut client: CatalogClient<Channel>| async move { client.members(MembersRequest::default()).await };
         let (answers, complete) = self.ask(deadline, call, |reply| {
             let members: Option<Vec<_>> = reply.members.into_iter().map(Member::from_wire).collect();
             let lease = Duration::from_millis(reply.lease_millis.into());

@@ -6,6 +6,7 @@
 
 mod answers;
 mod ask;
+mod census;
 mod line;
 mod peer;
 mod record;
@@ -13,16 +14,17 @@ mod record;
 mod tests;
 mod wait;
 
-pub use answers::{Holder, Located, Member, Node, NodeState};
+pub use answers::{Holder, Located, Member, Node, NodeKey, NodeState};
 pub use record::{Heard, HeardLookup, Recorder};
 pub use tidepool_wire::catalog::Missing;
 
 use peer::Peer;
+use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
-use tidepool_types::{BlockId, Deadline};
+use tidepool_types::{BlockId, Deadline, NodeName};
 use tidepool_wire::catalog::LookupReport;
 use tokio::runtime::Runtime;
 
@@ -66,6 +68,8 @@ pub struct Lookup {
     pub complete: bool,
     /// Whether any catalog answered.
     pub answered: bool,
+    /// The nodes that `complete` vouches for: of these, every copy of the ids is in `located`. Empty unless asked for.
+    pub vouched: HashSet<NodeKey>,
 }
 
 /// What became of a plain existence check.
@@ -107,6 +111,28 @@ pub struct Members {
     pub lease: Option<Duration>,
     /// The kinds of look-ups that somebody records.
     pub recorded: u32,
+}
+
+/// Every node that may hold something, as all catalogs that answer know it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Census {
+    /// The nodes, each life of a node by itself; also those that lists hide.
+    pub members: Vec<Member>,
+    /// Lives of nodes that operators had forgotten.
+    pub forgotten: Vec<NodeKey>,
+    /// For how long every node that may come back has been known; `None` when no catalog answered.
+    pub known_for: Option<Duration>,
+}
+
+/// What became of having a node forgotten.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Forgotten {
+    /// Catalogs that knew the node and forgot it.
+    pub by: usize,
+    /// Catalogs that did not answer: they may still know the node.
+    pub unanswered: Vec<String>,
+    /// Why a catalog refused, in its own words.
+    pub refused: Option<String>,
 }
 
 /// One catalog's numbers.
@@ -163,7 +189,13 @@ impl Catalogs {
     /// Who holds each of `ids`.
     #[must_use]
     pub fn lookup(&self, ids: &[BlockId], deadline: Deadline) -> Lookup {
-        self.ask_lookup(ids, deadline)
+        self.ask_lookup(ids, false, deadline)
+    }
+
+    /// Who holds each of `ids`, and of which nodes that is the whole truth.
+    #[must_use]
+    pub fn lookup_vouched(&self, ids: &[BlockId], deadline: Deadline) -> Lookup {
+        self.ask_lookup(ids, true, deadline)
     }
 
     /// Which of `ids` the pool holds; with `lease`, those are leased at the catalog that says so.
@@ -189,6 +221,18 @@ impl Catalogs {
     #[must_use]
     pub fn members(&self, deadline: Deadline) -> Members {
         self.ask_members(deadline)
+    }
+
+    /// Every node that any catalog knows. All catalogs are asked at once; one that did not answer lately has less time.
+    #[must_use]
+    pub fn census(&self, deadline: Deadline) -> Census {
+        self.ask_census(deadline)
+    }
+
+    /// Has every catalog forget a dead node.
+    #[must_use]
+    pub fn forget(&self, node: &NodeName, deadline: Deadline) -> Forgotten {
+        self.ask_forget(node, deadline)
     }
 
     /// Whether one of them answered when it was last asked, or was not asked yet.

@@ -28,6 +28,16 @@ const GOOD: u8 = 0;
 const INCOMPLETE: u8 = 1;
 const DOWN: u8 = 2;
 
+/// What a catalog said to a question.
+pub(super) enum Answer<T> {
+    /// What it was asked for.
+    Reply(T),
+    /// That it will not, and why.
+    Refused(String),
+    /// Nothing, in time.
+    None,
+}
+
 /// See the file's head.
 pub(super) struct Peer {
     pub(super) address: String,
@@ -89,6 +99,22 @@ impl Peer {
     where
         F: Future<Output = Result<Response<T>, Status>>,
     {
+        match self.try_to_ask(runtime, within, call) {
+            Answer::Reply(reply) => Some(reply),
+            Answer::Refused(_) | Answer::None => None,
+        }
+    }
+
+    /// As [`Peer::ask`], with what a catalog says that refuses.
+    pub(super) fn try_to_ask<T, F>(
+        self: &Arc<Self>,
+        runtime: &Runtime,
+        within: Duration,
+        call: impl Fn(CatalogClient<Channel>) -> F,
+    ) -> Answer<T>
+    where
+        F: Future<Output = Result<Response<T>, Status>>,
+    {
         let started = Instant::now();
         let is_sound = |outcome: &Result<Result<Response<T>, Status>, Elapsed>| matches!(outcome, Ok(answer) if answer.as_ref().err().is_none_or(is_dislike));
         let mut outcome = self.line.drive(within, &call, is_sound);
@@ -99,7 +125,7 @@ impl Peer {
             outcome = Some(wait_for(runtime, asked));
         }
         let _inside = runtime.enter();
-        self.judge(outcome?, within)
+        outcome.map_or(Answer::None, |outcome| self.judge(outcome, within))
     }
 
     /// The answer, or what its absence says about the catalog.
@@ -107,16 +133,16 @@ impl Peer {
         self: &Arc<Self>,
         outcome: Result<Result<Response<T>, Status>, Elapsed>,
         within: Duration,
-    ) -> Option<T> {
+    ) -> Answer<T> {
         match outcome {
-            Ok(Ok(response)) => return Some(response.into_inner()),
+            Ok(Ok(response)) => return Answer::Reply(response.into_inner()),
             // The catalog is there and dislikes the request: asking it again would not help, skipping it neither.
-            Ok(Err(status)) if is_dislike(&status) => {}
+            Ok(Err(status)) if is_dislike(&status) => return Answer::Refused(status.message().to_owned()),
             Ok(Err(status)) => self.suspend(&status),
             Err(_) if within < self.config.attempt => self.doubt(),
             Err(_) => self.suspend(&Status::deadline_exceeded("no answer in time")),
         }
-        None
+        Answer::None
     }
 
     /// Skips the catalog from now on, and probes it until it answers.
@@ -156,7 +182,7 @@ impl Peer {
     /// The smallest question, within an attempt's time: is the catalog complete?
     async fn members(&self) -> Result<bool, Status> {
         let mut client = self.client.clone();
-        match tokio::time::timeout(self.config.attempt, client.members(wire::MembersRequest {})).await {
+        match tokio::time::timeout(self.config.attempt, client.members(wire::MembersRequest::default())).await {
             Ok(answer) => Ok(answer?.into_inner().complete),
             Err(_) => Err(Status::deadline_exceeded("no answer in time")),
         }
@@ -164,5 +190,5 @@ impl Peer {
 }
 
 fn is_dislike(status: &Status) -> bool {
-    status.code() == Code::InvalidArgument
+    matches!(status.code(), Code::InvalidArgument | Code::FailedPrecondition)
 }

@@ -153,7 +153,7 @@ async fn listen_once(
 /// Asks a catalog that is silent for something.
 async fn sign_of_life(peer: &Peer) -> Result<(), Status> {
     let mut client = peer.client();
-    let asked = tokio::time::timeout(SIGN_OF_LIFE, client.members(MembersRequest {})).await;
+    let asked = tokio::time::timeout(SIGN_OF_LIFE, client.members(MembersRequest::default())).await;
     asked.unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer in time"))).map(drop)
 }
 

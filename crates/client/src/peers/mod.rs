@@ -8,11 +8,14 @@ mod attempts;
 mod memory;
 mod peer;
 mod pool;
+mod seen;
 
+pub(crate) use crate::catalogs::NodeKey;
 pub(crate) use memory::Memory;
-pub(crate) use peer::{Asked, Context, NodeKey, Peer, Reach, SILENCE};
+pub(crate) use peer::{Asked, Context, Peer, Reach, SILENCE};
+use seen::Seen;
 
-use crate::catalogs::{Member, Node, NodeState};
+use crate::catalogs::{Census, Member, Node, NodeState};
 use crate::fan_out::at_once;
 use attempts::Attempts;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -38,6 +41,8 @@ pub(crate) struct Table {
     pub(crate) members: Vec<Member>,
     /// When they said so, if that is all there is to know.
     complete_as_of: Option<Instant>,
+    /// The nodes that they have named lately.
+    seen: Seen,
 }
 
 impl Table {
@@ -85,14 +90,9 @@ impl Table {
         living.filter(|member| self.find(&NodeKey::of(&member.node)).is_none()).map(|member| &member.node.name)
     }
 
-    /// Nodes that the catalogs hold for dead, and that may come back with what they hold: those that said goodbye hold
-    /// nothing, and those of this host are asked whatever the catalogs think.
-    pub(crate) fn lost(&self) -> Vec<NodeName> {
-        let is_here = |key: &NodeKey| self.locals.iter().any(|peer| peer.key == *key);
-        let lost = |member: &&Member| {
-            member.node.state == NodeState::Dead && !member.left && !is_here(&NodeKey::of(&member.node))
-        };
-        self.members.iter().filter(lost).map(|member| member.node.name.clone()).collect()
+    /// Every node that a catalog has named in the last ten minutes and that may hold something.
+    pub(crate) fn seen(&self) -> Vec<Node> {
+        self.seen.nodes().cloned().collect()
     }
 
     /// Bytes for blocks of the largest node, as the catalogs say.
@@ -251,7 +251,8 @@ impl Peers {
         self.change(|table| {
             table.members = members;
             table.complete_as_of = complete.then_some(now);
-            table.remotes.retain(|key, _| named.contains(key));
+            table.seen.note(&table.members, now);
+            table.remotes.retain(|key, _| named.contains(key) || table.seen.contains(key));
         });
         for member in self.table().members.iter().filter(|member| member.node.state != NodeState::Dead) {
             // A node of this host that did not answer its socket at first is reached over TCP until it does.
@@ -259,6 +260,25 @@ impl Peers {
                 self.reach(&member.node, until);
             }
         }
+    }
+
+    /// Takes over what all catalogs know, hidden nodes included.
+    pub(crate) fn note_census(&self, census: &Census) {
+        self.change(|table| {
+            table.seen.note(&census.members, Instant::now());
+            table.seen.forget(&census.forgotten);
+        });
+    }
+
+    /// The ways to many nodes, looked for at once; `None` where there is none.
+    pub(crate) fn reach_all(&self, nodes: &[Node], until: Deadline) -> Vec<Option<Arc<Peer>>> {
+        let table = self.table();
+        let mut found: Vec<Option<Arc<Peer>>> =
+            nodes.iter().map(|node| table.find(&NodeKey::of(node)).cloned()).collect();
+        let unknown: Vec<usize> = (0..nodes.len()).filter(|&index| found[index].is_none()).collect();
+        let reached = at_once(&unknown, |&index| self.reach(&nodes[index], until));
+        unknown.iter().zip(reached).for_each(|(&index, peer)| found[index] = peer.flatten());
+        found
     }
 
     /// Forgets a node; its memory stays mapped for as long as a view needs it.

@@ -9,10 +9,10 @@ use super::memory::Memory;
 use super::pool;
 use crate::bell::Bell;
 use crate::bounded::{Bounded, Taken};
-use crate::catalogs::Node;
+use crate::catalogs::NodeKey;
 use crate::counters::{Counters, add};
-use std::io::IoSlice;
-use std::net::SocketAddr;
+use std::io::{ErrorKind, IoSlice};
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -24,7 +24,7 @@ use tidepool_transfer::direct::{self, Direct};
 use tidepool_transfer::fault::{FaultPlan, Faulty};
 use tidepool_transfer::tcp::{TcpConfig, TcpTransport};
 use tidepool_transfer::transport::{Health, Transport as _};
-use tidepool_types::{BlockId, ClientId, Deadline, Epoch, NodeName};
+use tidepool_types::{BlockId, ClientId, Deadline, NodeName};
 use tidepool_wire::message::{BATCH_IDS, Hello, Judge, Reason, Reply, Request, Welcome};
 
 /// How long a node that could make no room is asked after all others: each time it may take as long as the deadline.
@@ -33,6 +33,10 @@ const FULL_FOR: Duration = Duration::from_secs(1);
 pub(crate) const SILENCE: Duration = Duration::from_millis(300);
 /// How long a node may take to welcome a connection.
 const WELCOME: Duration = Duration::from_secs(1);
+/// How long a host may take to refuse a connection to a node that has ended.
+const REFUSAL: Duration = Duration::from_millis(250);
+/// How long a host that was silent then is not asked again.
+const UNHEARD_FOR: Duration = Duration::from_secs(2);
 /// How long a node may take to empty a full lease ring; then the oldest leases are lost.
 const RING_EMPTIED: Duration = Duration::from_millis(100);
 /// Transports to one node that are used at once; each has streams of its own.
@@ -64,19 +68,6 @@ impl Context {
     }
 }
 
-/// An incarnation of a node.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct NodeKey {
-    pub(crate) name: NodeName,
-    pub(crate) epoch: Epoch,
-}
-
-impl NodeKey {
-    pub(crate) fn of(node: &Node) -> Self {
-        Self { name: node.name.clone(), epoch: node.epoch }
-    }
-}
-
 /// How a node is reached.
 pub(crate) enum Reach {
     /// On this host.
@@ -102,6 +93,8 @@ pub(crate) struct Peer {
     full_until: Mutex<Option<Instant>>,
     /// How often the node is still to be told that nothing is written any more through connections that were closed.
     abandoned: AtomicU32,
+    /// When its host last neither refused nor took a connection. Short sections: reading and writing it.
+    unheard_at: Mutex<Option<Instant>>,
 }
 
 /// A request that has been sent and waits for its reply.
@@ -121,6 +114,7 @@ impl Peer {
             probed_since: Mutex::new(None),
             full_until: Mutex::new(None),
             abandoned: AtomicU32::new(0),
+            unheard_at: Mutex::new(None),
         }
     }
 
@@ -250,8 +244,33 @@ impl Peer {
                 self.pass_by();
                 self.connections.clear();
                 self.transports.clear();
-                !matches!(error, ConnError::Unexpected(_))
+                !matches!(error, ConnError::WrongEpoch(_))
             }
+        }
+    }
+
+    /// Whether the node's process has ended, so that what it held is gone: its host refuses connections. Not known of a
+    /// host that is silent.
+    pub(crate) fn has_ended(&self, until: Deadline) -> bool {
+        match &self.reach {
+            Reach::Memory(memory) => memory.socket().has_hung_up(),
+            Reach::Network(address) => self.is_refused(address, until),
+        }
+    }
+
+    fn is_refused(&self, address: &SocketAddr, until: Deadline) -> bool {
+        let is_recent = |at: &Instant| at.elapsed() < UNHEARD_FOR;
+        let within = until.remaining().min(REFUSAL);
+        if within.is_zero() || self.unheard_at.lock().as_ref().is_some_and(is_recent) {
+            return false;
+        }
+        match TcpStream::connect_timeout(address, within).map_err(|error| error.kind()) {
+            Err(ErrorKind::ConnectionRefused) => true,
+            Err(ErrorKind::TimedOut) if within == REFUSAL => {
+                *self.unheard_at.lock() = Some(Instant::now());
+                false
+            }
+            _ => false,
         }
     }
 
@@ -351,14 +370,26 @@ impl Peer {
         until: impl Fn() -> Deadline,
         read: impl Fn(Reply) -> Option<Vec<T>>,
     ) -> Vec<T> {
+        self.try_call_about(ids, request, until, read).0
+    }
+
+    /// As [`Peer::call_about`], with the error that the missing answers are missing for.
+    pub(crate) fn try_call_about<T>(
+        &self,
+        ids: &[BlockId],
+        request: impl Fn(Vec<BlockId>) -> Request,
+        until: impl Fn() -> Deadline,
+        read: impl Fn(Reply) -> Option<Vec<T>>,
+    ) -> (Vec<T>, Option<ConnError>) {
         let mut answers = Vec::with_capacity(ids.len());
         for piece in ids.chunks(BATCH_IDS) {
-            match self.call(&request(piece.to_vec()), until()).ok().and_then(&read) {
-                Some(answer) if answer.len() == piece.len() => answers.extend(answer),
-                _ => break,
+            match self.call(&request(piece.to_vec()), until()).map(&read) {
+                Ok(Some(answer)) if answer.len() == piece.len() => answers.extend(answer),
+                Ok(_) => return (answers, Some(ConnError::Unexpected("not an answer to this question"))),
+                Err(error) => return (answers, Some(error)),
             }
         }
-        answers
+        (answers, None)
     }
 
     /// One request and its reply on a connection that the caller has. On an error other than a refusal it is closed.
@@ -446,7 +477,7 @@ impl Peer {
             }
         };
         if welcome.epoch != self.key.epoch {
-            return Err(ConnError::Unexpected("another incarnation of the node answers"));
+            return Err(ConnError::WrongEpoch(welcome.epoch));
         }
         let lease = self.context.lease_millis();
         if lease > 0 {

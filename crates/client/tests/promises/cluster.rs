@@ -22,7 +22,7 @@ pub(crate) enum Over {
 pub(crate) const BOTH: [Over; 2] = [Over::Shm, Over::Tcp];
 
 pub(crate) struct Cluster {
-    pub(crate) catalog: Option<Server>,
+    pub(crate) catalogs: Vec<Server>,
     pub(crate) nodes: Vec<Node>,
     dir: TempDir,
 }
@@ -36,15 +36,20 @@ impl Cluster {
     /// The same, for clients whose reads are leased for `lease`.
     pub(crate) fn with_leases(nodes: usize, lease: Duration) -> Self {
         let config = CatalogConfig { settle: Duration::ZERO, lease, ..CatalogConfig::default() };
-        let catalog = Server::start(config).expect("a catalog on port 0");
-        let mut cluster = Self { catalog: Some(catalog), ..Self::without_catalog(0) };
+        let mut cluster = Self::with_catalogs(1, &config);
         (0..nodes).for_each(|number| cluster.add_node(&format!("n{number}"), |_| {}));
         cluster
     }
 
+    /// Catalogs that run with `config`, and no node.
+    pub(crate) fn with_catalogs(catalogs: usize, config: &CatalogConfig) -> Self {
+        let start = |_| Server::start(config.clone()).expect("a catalog on port 0");
+        Self { catalogs: (0..catalogs).map(start).collect(), ..Self::without_catalog(0) }
+    }
+
     pub(crate) fn without_catalog(nodes: usize) -> Self {
         let dir = tempfile::tempdir_in("/dev/shm").expect("a directory in shared memory");
-        let mut cluster = Self { catalog: None, nodes: Vec::new(), dir };
+        let mut cluster = Self { catalogs: Vec::new(), nodes: Vec::new(), dir };
         (0..nodes).for_each(|number| cluster.add_node(&format!("n{number}"), |_| {}));
         cluster
     }
@@ -54,7 +59,7 @@ impl Cluster {
     }
 
     pub(crate) fn catalogs(&self) -> Vec<String> {
-        self.catalog.iter().map(|catalog| catalog.address().to_string()).collect()
+        self.catalogs.iter().map(|catalog| catalog.address().to_string()).collect()
     }
 
     pub(crate) fn node_config(&self, name: &str) -> NodeConfig {
@@ -89,7 +94,7 @@ impl Cluster {
             let mut config = ClientConfig { dir, catalogs, ..ClientConfig::default() };
             change(&mut config);
             let client = Client::connect(config).expect("a client");
-            let ready = |state| self.catalog.is_none() || state == Some(NodeState::Alive);
+            let ready = |state| self.catalogs.is_empty() || state == Some(NodeState::Alive);
             if client.members().iter().filter(|member| ready(member.state)).count() == nodes {
                 return client;
             }

@@ -76,7 +76,7 @@ fn no_catalog_at_all_costs_only_what_is_not_on_this_host() {
     let mut cluster = Cluster::new(1);
     let client = cluster.client(Over::Shm);
     client.put("here", b"bytes", &PutOptions::default()).unwrap();
-    drop(cluster.catalog.take());
+    cluster.catalogs.clear();
     assert_eq!(client.get("here").unwrap().as_deref(), Some(&b"bytes"[..]));
     assert_eq!(client.get("absent").unwrap(), None);
     assert_eq!(client.stats().misses_no_catalog, 1);

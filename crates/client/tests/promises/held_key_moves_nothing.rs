@@ -52,7 +52,7 @@ fn a_put_asks_no_catalog_where_indexes_and_the_target_know_all() {
     // The catalog's answer took as long as the rest of a small put, and could not say more than had been seen already.
     let cluster = Cluster::new(1);
     let asked = || {
-        let metrics = cluster.catalog.as_ref().unwrap().metrics();
+        let metrics = cluster.catalogs[0].metrics();
         metrics.into_iter().find(|metric| metric.name == "tidepool_catalog_lookups_total").unwrap().value
     };
     for over in BOTH {

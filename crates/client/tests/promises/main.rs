@@ -18,6 +18,7 @@ mod match_prefix;
 mod no_space;
 mod pools_apart;
 mod removals;
+mod removals_name_who_may_keep;
 mod replicas;
 mod round_trips;
 mod same_process;

@@ -50,7 +50,7 @@ fn views_that_are_copies_are_fetched_together() {
         client.put(key, key.as_bytes(), &crate::cluster::prefer(&format!("n{}", n % 2))).unwrap();
     }
     let lookups = || {
-        let metrics = cluster.catalog.as_ref().expect("a catalog").metrics();
+        let metrics = cluster.catalogs[0].metrics();
         metrics.into_iter().find(|metric| metric.name == "tidepool_catalog_lookups_total").map(|metric| metric.value)
     };
     let before = lookups();

@@ -35,7 +35,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use terms::Terms;
 use tidepool_client::catalogs::NodeState;
-use tidepool_client::{Client, ClientConfig, GetError, NodeName, Pattern, PutItem};
+use tidepool_client::{Client, ClientConfig, GetError, NodeName, Pattern, PutError, PutItem};
 use tidepool_locks::{Mutex, RwLock};
 use tidepool_node::{Node, NodeConfig, StartError};
 use tidepool_types::ByteSize;
@@ -166,11 +166,11 @@ impl MooncakeStore {
     fn store(&self, py: Python<'_>, items: &[PutItem<'_>], terms: Terms) -> PyResult<Vec<i64>> {
         let Some(client) = self.client()? else { return Ok(vec![INVALID_PARAMS; items.len()]) };
         let (is_upsert, options) = (terms.is_upsert(), terms.options());
-        let stored = py.detach(|| match is_upsert {
-            true => client.upsert_batch(items, &options),
-            false => client.put_batch(items, &options),
+        let stored: Vec<Result<(), PutError>> = py.detach(|| match is_upsert {
+            true => client.upsert_batch(items, &options).into_iter().map(|stored| stored.map(drop)).collect(),
+            false => client.put_batch(items, &options).into_iter().map(|stored| stored.map(drop)).collect(),
         });
-        let code = |(stored, item): (Result<_, _>, &PutItem<'_>)| match stored {
+        let code = |(stored, item): (Result<(), PutError>, &PutItem<'_>)| match stored {
             Ok(_) => OK,
             Err(error) => codes::of_put(&error, item.key),
         };

@@ -69,7 +69,8 @@ impl Asker {
 
     /// What is found, and whether the catalog says that this is all.
     fn answer(&self, ids: &[BlockId]) -> (Vec<bool>, bool) {
-        let request = LookupRequest { ids: pack_ids(ids.iter()), want: Want::Exists.into(), lease: false };
+        let request =
+            LookupRequest { ids: pack_ids(ids.iter()), want: Want::Exists.into(), lease: false, vouch: false };
         let reply = self.runtime.block_on(self.client.clone().lookup(request)).unwrap().into_inner();
         (reply.counts.iter().map(|count| *count > 0).collect(), reply.complete)
     }
