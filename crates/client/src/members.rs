@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tidepool_transfer::conn::ConnError;
 use tidepool_types::{Deadline, Epoch, NodeName, Span};
-use tidepool_wire::message::{Reason, Reply, Request};
+use tidepool_wire::message::{Reason, Refusal, Reply, Request};
 
 /// A node of the pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -172,9 +172,15 @@ impl Client {
     }
 }
 
-/// Asks a node, and says which node it was if that fails.
+/// Asks a node, and says which node it was if that fails. For requests that may be made twice: one that was damaged on its
+/// way is made again.
 pub(crate) fn ask(peer: &Peer, request: &Request, deadline: Deadline) -> Result<Reply, NodeError> {
-    peer.call(request, deadline).map_err(|error| match error {
+    let was_damaged = |refusal: &Refusal| matches!(refusal.reason, Reason::Malformed | Reason::Version);
+    let answer = match peer.call(request, deadline) {
+        Err(ConnError::Refused(refusal)) if was_damaged(&refusal) => peer.call(request, deadline),
+        answer => answer,
+    };
+    answer.map_err(|error| match error {
         ConnError::Refused(refusal) if refusal.reason == Reason::Invalid => NodeError::Invalid(refusal.message),
         ConnError::Refused(refusal) => NodeError::Refused { node: peer.key.name.clone(), message: refusal.message },
         ConnError::WrongEpoch(_) => NodeError::Ended(peer.key.name.clone()),

@@ -80,14 +80,15 @@ pub(crate) fn node(error: &NodeError, key: Option<&[u8]>) -> PyErr {
         NodeError::InvalidInput(_)
         | NodeError::UnknownNode(_)
         | NodeError::Invalid(_)
-        | NodeError::NotDead { .. }
-        | NodeError::Refused { .. } => "InvalidError",
+        | NodeError::NotDead { .. } => "InvalidError",
         NodeError::NotFound => "NotFoundError",
         NodeError::NoSpace(_) => "NoSpaceError",
         NodeError::NoCatalog(_)
         | NodeError::Dead { .. }
         | NodeError::Unreachable(_)
         | NodeError::Ended(_)
+        // Overloaded, stopping, or the request was damaged on its way: none of it is the arguments' fault.
+        | NodeError::Refused { .. }
         | NodeError::NoAddress(_)
         | NodeError::NoNode => "UnreachableError",
     };

@@ -439,6 +439,11 @@ impl Peer {
         loop {
             match connection.recv(until.capped(SILENCE)) {
                 Ok((answered, reply)) if answered == number => return Ok(reply),
+                // What the node could not read has no number; the node closes the connection.
+                Ok((0, reply @ Reply::Refused(_))) => {
+                    connection.socket().close();
+                    return Ok(reply);
+                }
                 Ok(_) => return Err(ConnError::Unexpected("a reply to another request")),
                 Err(ConnError::TimedOut) if !until.has_passed() && !connection.socket().is_closed() => {
                     self.set_suspect();

@@ -3,6 +3,7 @@
 mod bad_input;
 mod calls_may_be_dropped;
 mod cluster;
+mod copies_that_fail;
 mod corrupt_block_is_a_miss;
 mod dead_node_costs_one_timeout;
 mod deadlines;

@@ -48,9 +48,7 @@ pub(super) fn of_removed(key: &[u8]) -> i64 {
 
 pub(super) fn of_node(error: &NodeError) -> i64 {
     match error {
-        NodeError::InvalidInput(_) | NodeError::Invalid(_) | NodeError::NotDead { .. } | NodeError::Refused { .. } => {
-            INVALID_PARAMS
-        }
+        NodeError::InvalidInput(_) | NodeError::Invalid(_) | NodeError::NotDead { .. } => INVALID_PARAMS,
         NodeError::UnknownNode(_) => SEGMENT_NOT_FOUND,
         NodeError::NotFound => OBJECT_NOT_FOUND,
         NodeError::NoSpace(_) => NO_AVAILABLE_HANDLE,
@@ -58,6 +56,7 @@ pub(super) fn of_node(error: &NodeError) -> i64 {
         | NodeError::Dead { .. }
         | NodeError::Unreachable(_)
         | NodeError::Ended(_)
+        | NodeError::Refused { .. }
         | NodeError::NoAddress(_)
         | NodeError::NoNode => RPC_FAIL,
     }

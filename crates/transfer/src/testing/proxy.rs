@@ -8,13 +8,16 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tidepool_locks::Mutex;
 
-/// What happens to the bytes from the node to the client. Counted over all connections of a proxy.
+/// What happens to the bytes from the node to the client, or in one case to those from the client. Both are counted over all
+/// connections of a proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Break {
     /// Nothing: all bytes pass.
     Never,
     /// The byte with this number has a bit flipped.
     Flip(u64),
+    /// The byte with this number, of those from the client, has a bit flipped.
+    FlipRequest(u64),
     /// From this byte on nothing passes; the connections stay open.
     Stall(u64),
     /// From this byte on bytes pass one at a time, with this pause before each.
@@ -36,6 +39,7 @@ struct Shared {
     node: Mutex<SocketAddr>,
     how: Mutex<Break>,
     passed: AtomicU64,
+    requested: AtomicU64,
     stop: AtomicBool,
     streams: Mutex<Vec<TcpStream>>,
 }
@@ -53,6 +57,7 @@ impl Proxy {
             node: Mutex::new(node),
             how: Mutex::new(how),
             passed: AtomicU64::new(0),
+            requested: AtomicU64::new(0),
             stop: AtomicBool::new(false),
             streams: Mutex::new(Vec::new()),
         });
@@ -73,6 +78,12 @@ impl Proxy {
     #[must_use]
     pub fn passed(&self) -> u64 {
         self.shared.passed.load(Ordering::Acquire)
+    }
+
+    /// Bytes that came from clients so far.
+    #[must_use]
+    pub fn requested(&self) -> u64 {
+        self.shared.requested.load(Ordering::Acquire)
     }
 
     /// Connections that were made and not closed by the proxy.
@@ -130,12 +141,12 @@ fn connect(client: TcpStream, shared: &Arc<Shared>) -> std::io::Result<[JoinHand
     client.set_nodelay(true)?;
     node.set_nodelay(true)?;
     shared.streams.lock().extend([client.try_clone()?, node.try_clone()?]);
-    let (mut requests, mut to_node) = (client.try_clone()?, node.try_clone()?);
-    let shared = Arc::clone(shared);
+    let (requests, to_node) = (client.try_clone()?, node.try_clone()?);
+    let (shared, of_requests) = (Arc::clone(shared), Arc::clone(shared));
     Ok([
         std::thread::spawn(move || {
             // However it ends, the other direction hears of it.
-            let _ = std::io::copy(&mut requests, &mut to_node);
+            let _ = pass_requests(&requests, &to_node, &of_requests);
             let _ = to_node.shutdown(Shutdown::Both);
         }),
         std::thread::spawn(move || {
@@ -144,6 +155,23 @@ fn connect(client: TcpStream, shared: &Arc<Shared>) -> std::io::Result<[JoinHand
             let _ = node.shutdown(Shutdown::Both);
         }),
     ])
+}
+
+fn pass_requests(mut client: &TcpStream, mut node: &TcpStream, shared: &Shared) -> std::io::Result<()> {
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        let len = match client.read(&mut buffer)? {
+            0 => return Ok(()),
+            len => len,
+        };
+        let first = shared.requested.fetch_add(len as u64, Ordering::AcqRel);
+        if let Break::FlipRequest(number) = *shared.how.lock()
+            && (first..first + len as u64).contains(&number)
+        {
+            buffer[(number - first) as usize] ^= 0x10;
+        }
+        node.write_all(&buffer[..len])?;
+    }
 }
 
 fn pass_replies(mut node: &TcpStream, mut client: &TcpStream, shared: &Shared) -> std::io::Result<()> {
