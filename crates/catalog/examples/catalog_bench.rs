@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidepool_catalog::generated::Fleet;
 use tidepool_catalog::{CatalogConfig, Server};
+use tidepool_schema::catalog_client::CatalogClient;
+use tidepool_schema::{self as wire, LookupRequest, MatchPrefixRequest, Want, pack_ids};
 use tidepool_types::BlockId;
-use tidepool_wire::catalog::catalog_client::CatalogClient;
-use tidepool_wire::catalog::{self as wire, LookupRequest, MatchPrefixRequest, Want, pack_ids};
 use tokio::runtime::Runtime;
 use tonic::transport::Channel;
 

@@ -6,11 +6,11 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
-use tidepool_types::BlockId;
-use tidepool_wire::catalog::{
+use tidepool_schema::{
     self as wire, Ack, Heartbeat, Hello, InventoryDown, InventoryUp, NodeInfo, SnapshotPage, inventory_down,
     inventory_up::Message, pack_ids,
 };
+use tidepool_types::BlockId;
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;

@@ -8,7 +8,7 @@ use crate::metrics::{self, Counters};
 use std::pin::Pin;
 use std::time::Instant;
 use tidepool_locks::Mutex;
-use tidepool_wire::catalog::{LookupReport, Missing};
+use tidepool_schema::{LookupReport, Missing};
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio_stream::wrappers::ReceiverStream;

@@ -1,7 +1,7 @@
 //! Checks what comes in: lengths and counts first, with messages that name what is allowed.
 
+use tidepool_schema::{LookupReport, MAX_CHAINS, MAX_IDS, NodeInfo, REMOVED};
 use tidepool_types::{BlockId, NodeName, Tier};
-use tidepool_wire::catalog::{LookupReport, MAX_CHAINS, MAX_IDS, NodeInfo, REMOVED};
 use tonic::Status;
 
 /// Longest address, path or host name that a node may introduce itself with.

@@ -4,8 +4,8 @@ mod common;
 
 use common::{Asker, HandNode, quick};
 use tidepool_catalog::{CatalogConfig, Server, StartError};
-use tidepool_wire::catalog::inventory_up::Message;
-use tidepool_wire::catalog::{Deltas, Hello, LookupRequest, MatchPrefixRequest, SnapshotPage, StatRequest, Want};
+use tidepool_schema::inventory_up::Message;
+use tidepool_schema::{Deltas, Hello, LookupRequest, MatchPrefixRequest, SnapshotPage, StatRequest, Want};
 use tonic::Code;
 
 #[test]

@@ -11,7 +11,7 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::Duration;
 use tidepool_catalog::{CatalogConfig, Server};
-use tidepool_wire::catalog::StatRequest;
+use tidepool_schema::StatRequest;
 
 const LIMIT: usize = 8;
 

@@ -5,9 +5,9 @@ mod common;
 use common::{Asker, HandNode, eventually, quick};
 use std::time::Duration;
 use tidepool_catalog::{CatalogConfig, Server};
+use tidepool_schema::inventory_up::Message;
+use tidepool_schema::{Heartbeat, NodeState, REMOVED, inventory_down};
 use tidepool_types::Value;
-use tidepool_wire::catalog::inventory_up::Message;
-use tidepool_wire::catalog::{Heartbeat, NodeState, REMOVED, inventory_down};
 use tonic::Code;
 
 fn metric(server: &Server, name: &str) -> u64 {

@@ -8,8 +8,8 @@ use crate::client::Client;
 use crate::peers::Table;
 use std::collections::HashMap;
 use std::time::Duration;
+use tidepool_schema::{EXISTENCE_CHECK, PREFIX_MATCH};
 use tidepool_types::{BlockId, InvalidInput, NodeName, Tier};
-use tidepool_wire::catalog::{EXISTENCE_CHECK, PREFIX_MATCH};
 
 /// Ids whose cache misses overlap: enough to hide them, few enough for the cache.
 const LOOKED_UP_TOGETHER: usize = 64;

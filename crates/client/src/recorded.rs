@@ -11,8 +11,8 @@ use crate::counters::add;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 use tidepool_locks::Mutex;
+use tidepool_schema::{LookupReport, MAX_CHAINS, MAX_IDS, Missing};
 use tidepool_types::{BlockId, Deadline};
-use tidepool_wire::catalog::{LookupReport, MAX_CHAINS, MAX_IDS, Missing};
 
 /// See the file's head.
 #[derive(Default)]
@@ -123,7 +123,7 @@ impl Core {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidepool_wire::catalog::{EXISTENCE_CHECK, PREFIX_MATCH};
+    use tidepool_schema::{EXISTENCE_CHECK, PREFIX_MATCH};
 
     fn ids(count: usize) -> Vec<BlockId> {
         (0..count as u64).map(|n| BlockId::from_words([n, n])).collect()

@@ -1,11 +1,10 @@
-//! What travels between Tidepool's parts.
+//! The data plane between Tidepool's parts.
 //!
-//! [`frame`] and [`message`] are the data plane: a small binary protocol over Unix and TCP sockets, written down byte by
-//! byte in `docs/protocol.md`. [`catalog`] is the control plane: the code generated from `proto/tidepool/v1`.
-//! [`checksum`] guards a block's bytes wherever they cross a machine or a disk. Nothing here opens a socket.
+//! [`frame`] and [`message`] are a small binary protocol over Unix and TCP sockets, written down byte by byte in
+//! `docs/protocol.md`. [`checksum`] guards a block's bytes wherever they cross a machine or a disk. Nothing here opens a
+//! socket, and nothing here is gRPC: that is `tidepool-schema`.
 #![forbid(unsafe_code)]
 
-pub mod catalog;
 pub mod checksum;
 mod codec;
 pub mod frame;

@@ -8,7 +8,7 @@ use crate::index::Index;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use tidepool_wire::catalog as wire;
+use tidepool_schema as wire;
 use tokio::sync::oneshot;
 
 /// Incarnations that a directory refuses at most; past them the oldest are admitted again.

@@ -25,7 +25,7 @@ use state::{Limits, Link, NodeState, is_complete, next_state};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidepool_locks::{Mutex, RwLock};
-use tidepool_wire::catalog as wire;
+use tidepool_schema as wire;
 use tokio::sync::oneshot;
 
 /// Why a node's stream is not taken.

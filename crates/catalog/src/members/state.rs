@@ -3,7 +3,7 @@
 //! All times are spans since the catalog's start.
 
 use std::time::Duration;
-use tidepool_wire::catalog as wire;
+use tidepool_schema as wire;
 
 /// What a catalog thinks of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -4,7 +4,7 @@ use super::health::Health;
 use super::state::{NodeState, Standing};
 use crate::index::{Holder, StreamSlot};
 use std::sync::Arc;
-use tidepool_wire::catalog as wire;
+use tidepool_schema as wire;
 
 /// One member in a [`View`].
 #[derive(Debug)]

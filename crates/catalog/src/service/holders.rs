@@ -3,8 +3,8 @@
 use crate::index::{Found, Holder, Index};
 use crate::members::View;
 use crate::members::state::NodeState;
+use tidepool_schema::{HOLDER_LEN, MAX_HOLDERS, Node};
 use tidepool_types::{BlockId, Tier};
-use tidepool_wire::catalog::{HOLDER_LEN, MAX_HOLDERS, Node};
 
 /// Whether a valid stream holds the block.
 #[inline]

@@ -3,7 +3,7 @@
 use super::holders::{HolderFields, is_held};
 use crate::index::Index;
 use crate::members::View;
-use tidepool_wire::catalog::{LookupReply, MatchPrefixReply, Want};
+use tidepool_schema::{LookupReply, MatchPrefixReply, Want};
 
 type Ids<'a> = &'a [[u8; 16]];
 

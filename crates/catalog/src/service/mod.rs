@@ -12,13 +12,13 @@ use crate::requests::{check_lengths, check_report, id_chunks};
 use crate::streams::Answers;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tidepool_types::{BlockId, Value};
-use tidepool_wire::catalog::catalog_server::Catalog;
-use tidepool_wire::catalog::{
+use tidepool_schema::catalog_server::Catalog;
+use tidepool_schema::{
     ForgetReply, ForgetRequest, Incarnation, InventoryUp, LeasedReply, LeasedRequest, LookupReply, LookupReport,
     LookupRequest, MatchPrefixReply, MatchPrefixRequest, Member, MembersReply, MembersRequest, NodeInfo, NodeState,
     Number, RecordRequest, ReportReply, StatReply, StatRequest,
 };
+use tidepool_types::{BlockId, Value};
 use tonic::{Request, Response, Status, Streaming};
 
 /// How long a stream may take to say hello.

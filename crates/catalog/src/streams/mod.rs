@@ -14,7 +14,7 @@ use crate::core::Core;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use tidepool_wire::catalog::{InventoryDown, InventoryUp};
+use tidepool_schema::{InventoryDown, InventoryUp};
 use tokio::sync::oneshot;
 use tokio_stream::Stream;
 use tonic::{Status, Streaming};

@@ -8,11 +8,11 @@ use crate::metrics;
 use crate::requests::{self, id_chunks};
 use std::sync::Arc;
 use std::time::Duration;
-use tidepool_types::Tier;
-use tidepool_wire::catalog::{
+use tidepool_schema::{
     Ack, Deltas, Heartbeat, InventoryDown, InventoryUp, NodeInfo, REMOVED, Resync, SnapshotPage, inventory_down,
     inventory_up::Message,
 };
+use tidepool_types::Tier;
 use tokio::sync::oneshot;
 use tonic::Status;
 

@@ -6,11 +6,11 @@ use crate::core::Core;
 use crate::index::Index;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tidepool_types::{BlockId, Tier};
-use tidepool_wire::catalog::{
+use tidepool_schema::{
     Deltas, Heartbeat, Hello, InventoryDown, InventoryUp, NodeInfo, REMOVED, SnapshotPage, inventory_down,
     inventory_up::Message, pack_ids,
 };
+use tidepool_types::{BlockId, Tier};
 
 /// SplitMix64.
 struct Random(u64);

@@ -3,13 +3,13 @@
 
 use std::time::{Duration, Instant};
 use tidepool_catalog::{CatalogConfig, Server};
-use tidepool_types::BlockId;
-use tidepool_wire::catalog::catalog_client::CatalogClient;
-use tidepool_wire::catalog::inventory_up::Message;
-use tidepool_wire::catalog::{
+use tidepool_schema::catalog_client::CatalogClient;
+use tidepool_schema::inventory_up::Message;
+use tidepool_schema::{
     self as wire, Ack, Deltas, Heartbeat, Hello, InventoryDown, InventoryUp, LookupRequest, Member, NodeInfo,
     SnapshotPage, Want, inventory_down, pack_ids,
 };
+use tidepool_types::BlockId;
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tidepool_policy::replica;
+use tidepool_schema::{self as wire, HOLDER_LEN, MAX_HOLDERS};
 use tidepool_types::{BlockId, ClientId, Epoch, NodeName, Tier};
-use tidepool_wire::catalog::{self as wire, HOLDER_LEN, MAX_HOLDERS};
 
 /// What a catalog thinks of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -7,12 +7,12 @@ use super::{CatalogStat, Catalogs, Exists, Lookup, Members, Prefixes, StatAnswer
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
-use tidepool_types::{BlockId, Deadline};
-use tidepool_wire::catalog::catalog_client::CatalogClient;
-use tidepool_wire::catalog::{
+use tidepool_schema::catalog_client::CatalogClient;
+use tidepool_schema::{
     LeasedRequest, LookupReply, LookupReport, LookupRequest, MAX_CHAINS, MAX_IDS, MatchPrefixReply, MatchPrefixRequest,
     MembersRequest, StatRequest, Want, pack_ids,
 };
+use tidepool_types::{BlockId, Deadline};
 use tonic::transport::Channel;
 use tonic::{Response, Status};
 

@@ -7,9 +7,9 @@ use crate::fan_out::at_once;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
+use tidepool_schema::catalog_client::CatalogClient;
+use tidepool_schema::{ForgetRequest, MembersReply, MembersRequest};
 use tidepool_types::{Deadline, NodeName};
-use tidepool_wire::catalog::catalog_client::CatalogClient;
-use tidepool_wire::catalog::{ForgetRequest, MembersReply, MembersRequest};
 use tonic::transport::Channel;
 use tonic::{Response, Status};
 

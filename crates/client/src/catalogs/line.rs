@@ -7,8 +7,8 @@
 
 use std::time::Duration;
 use tidepool_locks::Mutex;
-use tidepool_wire::catalog as wire;
-use tidepool_wire::catalog::catalog_client::CatalogClient;
+use tidepool_schema as wire;
+use tidepool_schema::catalog_client::CatalogClient;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::time::error::Elapsed;
 use tonic::transport::Channel;

@@ -16,7 +16,7 @@ mod wait;
 
 pub use answers::{Holder, Located, Member, Node, NodeKey, NodeState};
 pub use record::{Heard, HeardLookup, Recorder};
-pub use tidepool_wire::catalog::Missing;
+pub use tidepool_schema::Missing;
 
 use peer::Peer;
 use std::collections::HashSet;
@@ -24,8 +24,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
+use tidepool_schema::LookupReport;
 use tidepool_types::{BlockId, Deadline, NodeName};
-use tidepool_wire::catalog::LookupReport;
 use tokio::runtime::Runtime;
 
 /// How to ask.
@@ -211,7 +211,7 @@ impl Catalogs {
     }
 
     /// The longest run of each chain that the pool holds, with its holders. All chains together have at most
-    /// [`tidepool_wire::catalog::MAX_IDS`] ids; what goes beyond is not looked up.
+    /// [`tidepool_schema::MAX_IDS`] ids; what goes beyond is not looked up.
     #[must_use]
     pub fn match_prefix(&self, chains: &[&[BlockId]], deadline: Deadline) -> Prefixes {
         self.ask_prefixes(chains, deadline)

@@ -5,10 +5,10 @@ use super::wait::wait_for;
 use super::{Catalogs, CatalogsConfig};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tidepool_types::BlockId;
-use tidepool_wire::catalog::{
+use tidepool_schema::{
     EXISTENCE_CHECK, LookupReport, MembersRequest, Missing, PREFIX_MATCH, RecordRequest, unpack_ids,
 };
+use tidepool_types::BlockId;
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;

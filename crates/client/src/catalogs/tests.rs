@@ -2,8 +2,8 @@ use super::*;
 use std::net::{SocketAddr, TcpListener};
 use tidepool_catalog::generated::Fleet;
 use tidepool_catalog::{CatalogConfig, Server};
+use tidepool_schema as wire;
 use tidepool_types::Tier;
-use tidepool_wire::catalog as wire;
 
 fn id(n: u64) -> BlockId {
     BlockId::from_words([n, !n])

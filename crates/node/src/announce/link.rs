@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 use tidepool_locks::{Condvar, Mutex};
-use tidepool_wire::catalog::{Ack, Resync};
+use tidepool_schema::{Ack, Resync};
 use tokio::sync::Notify;
 
 /// How the stream to a catalog stands.

@@ -29,9 +29,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tidepool_locks::Mutex;
+use tidepool_schema as wire;
 use tidepool_store::inventory::Inventory;
 use tidepool_types::{Deadline, Epoch, NodeName};
-use tidepool_wire::catalog as wire;
 use tokio::sync::watch;
 
 /// How often a wait looks whether the node stops.

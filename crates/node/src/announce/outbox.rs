@@ -1,9 +1,9 @@
 //! What goes out to one catalog: changes in the order of their numbers, whoever sends them.
 
 use super::AnnounceConfig;
+use tidepool_schema::{Deltas, InventoryUp, REMOVED, SnapshotPage, inventory_up::Message};
 use tidepool_store::inventory::{Change, Inventory, Overrun};
 use tidepool_types::{BlockId, Tier};
-use tidepool_wire::catalog::{Deltas, InventoryUp, REMOVED, SnapshotPage, inventory_up::Message};
 use tokio::sync::mpsc;
 
 /// Why changes stopped going out.

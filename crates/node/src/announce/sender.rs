@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tidepool_locks::Mutex;
+use tidepool_schema::{InventoryUp, inventory_up::Message};
 use tidepool_store::inventory::Inventory;
-use tidepool_wire::catalog::{InventoryUp, inventory_up::Message};
 use tokio::sync::{mpsc, watch};
 
 /// Slots of the inventory that one page covers.

@@ -6,7 +6,7 @@ use super::driver::Driver;
 use super::link::{Link, Problem};
 use std::sync::Arc;
 use std::time::Duration;
-use tidepool_wire::catalog::{
+use tidepool_schema::{
     self as wire, Heartbeat, Hello, InventoryDown, InventoryUp, inventory_down, inventory_up::Message,
 };
 use tokio::sync::mpsc;

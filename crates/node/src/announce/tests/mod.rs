@@ -6,8 +6,8 @@ use journal::MemoryInventory;
 use proxy::Proxy;
 use std::sync::atomic::AtomicBool;
 use tidepool_catalog::{CatalogConfig, Server};
+use tidepool_schema::{LookupRequest, Want, pack_ids};
 use tidepool_types::BlockId;
-use tidepool_wire::catalog::{LookupRequest, Want, pack_ids};
 
 fn id(n: u64) -> BlockId {
     BlockId::from_words([n, !n])

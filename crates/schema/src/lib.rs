@@ -1,6 +1,8 @@
-//! The control plane: the code generated from `proto/tidepool/v1/catalog.proto`, and what both ends of it agree on.
+//! The control plane's schema: the code generated from `proto/tidepool/v1/catalog.proto`, and what both ends of it agree on.
 //!
 //! The generated items are documented by the schema's comments; `docs/catalog.md` says what the messages mean together.
+//! A crate of its own, so that the data plane is compiled without gRPC.
+#![forbid(unsafe_code)]
 
 use catalog_client::CatalogClient;
 use prost::bytes::Bytes;
