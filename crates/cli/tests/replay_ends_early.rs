@@ -210,10 +210,7 @@ fn stopped_at_once(command: &mut Command) -> Output {
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // Once it minds signals it has begun.
     let status = format!("/proc/{}/status", child.id());
-    let minds = |line: &str| {
-        line.strip_prefix("SigCgt:").is_some_and(|mask| u64::from_str_radix(mask.trim(), 16).unwrap() & 2 != 0)
-    };
-    eventually("it runs", || std::fs::read_to_string(&status).unwrap().lines().any(minds));
+    eventually("it runs", || common::signal_mask(&std::fs::read_to_string(&status).unwrap(), "SigCgt") & 2 != 0);
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     child.wait_with_output().unwrap()
 }

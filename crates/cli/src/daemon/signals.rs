@@ -1,7 +1,9 @@
-//! SIGTERM, Ctrl-C and SIGHUP: the first asks for an orderly end, a second SIGTERM or Ctrl-C ends at once.
+//! SIGTERM, Ctrl-C and SIGHUP: the first asks for an orderly end. A SIGTERM or Ctrl-C a second or more later insists, and ends
+//! the process at once.
 //!
-//! A terminal that closes sends SIGHUP more than once (the kernel and the shell both do), so a second one changes nothing.
-//! One that is ignored when the program starts stays ignored: that is how nohup works.
+//! Signals within that second are the same request: `timeout` signals its child and then the child's group, and some service
+//! managers do likewise. A terminal that closes sends SIGHUP more than once (the kernel and the shell both do), so SIGHUP never
+//! insists. One that is ignored when the program starts stays ignored: that is how nohup works.
 //!
 //! signal-hook rather than blocking the signals and reading them from a signalfd: rustix has no safe way to block a signal,
 //! and this crate has no unsafe code. signal-hook without its defaults brings one small crate beside it.
@@ -10,35 +12,41 @@ use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
     flag,
     iterator::Signals as Iterator,
+    low_level,
 };
 use std::{
     io,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
+        mpsc::{Receiver, sync_channel},
     },
+    time::{Duration, Instant},
 };
 
 /// Sent to a process whose file would grow past its limit; signal-hook has no name for it.
 const SIGXFSZ: i32 = 25;
 
+/// Signals that come this soon after the first are the same request.
+const SAME_REQUEST: Duration = Duration::from_secs(1);
+
 /// The signals that end a daemon, caught from [`Signals::catch`] on.
 pub struct Signals {
-    signals: Iterator,
     ending: Arc<AtomicBool>,
+    first: Receiver<i32>,
 }
 
 impl Signals {
     /// Catches them. One that comes before [`Signals::wait`] is waited for no longer.
     pub fn catch() -> io::Result<Self> {
-        let ending = stop_flag()?;
         // A file that may not grow (ulimit -f) is an error for whoever wanted it, not the end of the process.
         flag::register(SIGXFSZ, Arc::default())?;
-        let signals = Iterator::new([SIGTERM, SIGINT])?;
-        if minds_hangups() {
-            signals.handle().add_signal(SIGHUP)?;
-        }
-        Ok(Self { signals, ending })
+        let (tell, first) = sync_channel(1);
+        // Only the first signal is of interest: the channel is full of it until somebody waits.
+        let ending = heed(move |signal| {
+            let _ = tell.try_send(signal);
+        })?;
+        Ok(Self { ending, first })
     }
 
     /// Whether one has come.
@@ -47,24 +55,51 @@ impl Signals {
     }
 
     /// Sleeps until one comes.
-    pub fn wait(mut self) {
-        let signal = self.signals.forever().next();
-        tracing::info!(signal, "stopping; a second signal ends at once");
+    pub fn wait(self) {
+        let signal = self.first.recv().ok();
+        tracing::info!(signal, "stopping; a signal after a second or more ends at once");
     }
 }
 
-/// What the first SIGTERM or Ctrl-C sets, and a SIGHUP; the second of the former ends the process at once.
+/// What the first SIGTERM, Ctrl-C or SIGHUP sets.
 pub fn stop_flag() -> io::Result<Arc<AtomicBool>> {
-    let stop = Arc::default();
+    heed(|_| ())
+}
+
+/// Starts the thread that heeds signals: each sets the flag and is told of, one that insists ends the process.
+fn heed(tell: impl Fn(i32) + Send + 'static) -> io::Result<Arc<AtomicBool>> {
+    let mut signals = Iterator::new([SIGTERM, SIGINT])?;
     if minds_hangups() {
-        flag::register(SIGHUP, Arc::clone(&stop))?;
+        signals.handle().add_signal(SIGHUP)?;
     }
-    for signal in [SIGTERM, SIGINT] {
-        // In this order: the first signal finds the flag unset and sets it.
-        flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&stop))?;
-        flag::register(signal, Arc::clone(&stop))?;
-    }
+    let stop = Arc::new(AtomicBool::new(false));
+    let set = Arc::clone(&stop);
+    let work = move || {
+        let mut request = Request::default();
+        for signal in signals.forever() {
+            if request.is_insisted_on(signal, Instant::now()) {
+                low_level::exit(128 + signal);
+            }
+            set.store(true, Ordering::Relaxed);
+            tell(signal);
+        }
+    };
+    std::thread::Builder::new().name("tp-signals".to_owned()).spawn(work)?;
     Ok(stop)
+}
+
+/// The request for an orderly end, from its first signal on.
+#[derive(Default)]
+struct Request {
+    first: Option<Instant>,
+}
+
+impl Request {
+    /// Whether `signal`, which comes at `now`, is no longer a part of the request but somebody who insists.
+    fn is_insisted_on(&mut self, signal: i32, now: Instant) -> bool {
+        let first = *self.first.get_or_insert(now);
+        signal != SIGHUP && now.saturating_duration_since(first) >= SAME_REQUEST
+    }
 }
 
 /// Whether SIGHUP is not ignored.
@@ -82,6 +117,22 @@ fn is_ignored(status: &str, signal: i32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// `timeout` and some service managers send SIGTERM twice within milliseconds. The second one ended a daemon at once: its
+    /// files stayed and its node was dead instead of left. A signal insists only from a second after the first on.
+    #[test]
+    fn a_signal_insists_from_a_second_after_the_first_on() {
+        let (start, millis) = (Instant::now(), Duration::from_millis);
+        for first in [SIGTERM, SIGINT, SIGHUP] {
+            let mut request = Request::default();
+            assert!(!request.is_insisted_on(first, start));
+            for again in [SIGTERM, SIGINT, SIGHUP] {
+                assert!(!request.is_insisted_on(again, start));
+                assert!(!request.is_insisted_on(again, start + millis(999)));
+                assert_eq!(request.is_insisted_on(again, start + millis(1000)), again != SIGHUP);
+            }
+        }
+    }
 
     #[test]
     fn ignored_signals_are_read_from_the_status_page() {

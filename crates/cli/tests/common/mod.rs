@@ -196,6 +196,12 @@ pub(crate) fn metric(address: &str, name: &str) -> u64 {
     line.map_or(0, |value| value.parse().expect("a whole number"))
 }
 
+/// A set of signals out of `/proc/PID/status`: bit 0 is signal 1.
+pub(crate) fn signal_mask(status: &str, name: &str) -> u64 {
+    let mask = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).expect("the set is there");
+    u64::from_str_radix(mask.trim(), 16).expect("a set of signals is a hexadecimal number")
+}
+
 /// Waits until `done` holds.
 pub(crate) fn eventually(what: &str, done: impl Fn() -> bool) {
     let until = Instant::now() + AGES;
