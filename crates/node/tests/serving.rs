@@ -122,6 +122,26 @@ fn a_batch_that_may_not_be_pinned_costs_others_one_block_at_most() {
     assert!(node.metric("tidepool_node_evictions_total") <= before + 1);
 }
 
+/// Every slice of a large block counted as a hit on a block of another client: ten reads of 30 MiB were 80 such hits, and what
+/// sharing buys looked eight times as large as it was. A block that is read counts once, however many slices it takes.
+#[test]
+fn a_block_that_another_client_wrote_is_one_foreign_hit_however_many_slices_it_takes() {
+    let node = start("slices");
+    let bytes = content(b"k", 1 << 20);
+    node.tcp(1).put(b"k", &bytes);
+    let config = TcpConfig { slice_bytes: 128 << 10, ..TcpConfig::default() };
+    let (address, epoch) = (node.node.data_address(), node.node.epoch());
+    for (reader, foreign) in [(1, 0), (2, 1), (2, 2)] {
+        let mut tcp = TcpTransport::connect(address, epoch, ClientId(reader), config.clone(), soon()).unwrap();
+        assert_eq!(read(&mut tcp, b"k").as_ref(), Ok(&bytes));
+        // The last slice is counted when it has been sent, which may be after it has been read.
+        drop(tcp);
+        eventually("no connection", || node.metric("tidepool_node_connections") == 0);
+        assert_eq!(node.metric("tidepool_node_foreign_hits_total"), foreign);
+    }
+    assert_eq!(node.metric("tidepool_node_hits_total{transport=\"tcp\"}"), 3);
+}
+
 #[test]
 fn a_view_pins_within_its_limit_and_is_let_go() {
     let node = start_with("views", |config| config.view_limit.0 = 1500);

@@ -41,12 +41,11 @@ impl BlockSource for Source<'_> {
     fn hold_all(&self, items: &[GetItem]) -> Vec<Option<Sending>> {
         let wanted: Vec<_> = items.iter().map(|item| (item.id, item.copy)).collect();
         let held = self.pool.hold_all(&wanted);
-        let foreign = held.iter().flatten().filter(|hold| hold.writer() != self.reader).count();
-        add(&self.counters.foreign_hits, foreign as u64);
+        // A read that names its copy continues one that has been counted and noted.
+        let first = || held.iter().zip(items).filter_map(|(hold, item)| hold.as_ref().filter(|_| item.copy.is_none()));
+        add(&self.counters.foreign_hits, first().filter(|hold| hold.writer() != self.reader).count() as u64);
         if let Some(lease) = self.lease {
-            // A read that names its copy continues one that has been noted.
-            let first = held.iter().flatten().zip(items).filter(|(_, item)| item.copy.is_none());
-            self.leases.note(first.map(|(hold, _)| hold.id()), lease);
+            self.leases.note(first().map(Hold::id), lease);
         }
         held.into_iter().map(|hold| hold.map(Sending)).collect()
     }
