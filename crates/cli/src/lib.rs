@@ -24,7 +24,7 @@ pub mod progress;
 
 use clap::Parser as _;
 use commands::Usage;
-use config::{ConfigError, FieldError};
+use config::{ConfigError, FieldErrors};
 use std::{error::Error, ffi::OsString, process::ExitCode, process::Termination};
 
 /// A command's exit status; docs/operations.md says what each means.
@@ -65,5 +65,5 @@ pub fn run<T: Into<OsString> + Clone>(args: impl IntoIterator<Item = T>) -> Stat
 
 /// Whether the command line is to blame. A bad value in a file is not its fault.
 fn is_usage(error: &(dyn Error + 'static)) -> bool {
-    error.is::<Usage>() || error.is::<FieldError>() || matches!(error.downcast_ref(), Some(ConfigError::Flag(_)))
+    error.is::<Usage>() || error.is::<FieldErrors>() || matches!(error.downcast_ref(), Some(ConfigError::Flag(_)))
 }

@@ -24,7 +24,7 @@ pub fn bytes(bytes: &[u8]) -> io::Result<bool> {
     }
 }
 
-/// Says `text`, a line, on standard error. If that cannot be written to, there is nobody left to tell.
+/// Says `text`, a line or more, on standard error. If that cannot be written to, there is nobody left to tell.
 pub fn complain(text: &str) {
-    let _ = writeln!(io::stderr(), "tidepool: {text}");
+    text.lines().for_each(|line| drop(writeln!(io::stderr(), "tidepool: {line}")));
 }

@@ -24,14 +24,13 @@ fn config_check_says_ok_or_names_line_and_field() {
     let good = tidepool(&["config", "check", path]);
     assert_eq!((stdout(&good).as_str(), good.status.code()), ("ok\n", Some(0)));
 
-    std::fs::write(&file, "[node]\n\ncapacity = \"1GB\"\n").unwrap();
+    std::fs::write(&file, "[node]\n\ncapacity = \"1GB\"\nname = \"\"\n").unwrap();
     let bad = tidepool(&["config", "check", path]);
     assert_eq!((stdout(&bad).as_str(), bad.status.code()), ("", Some(1)));
-    assert!(
-        stderr(&bad).starts_with(&format!("tidepool: {path}:3: node.capacity = \"1GB\": allowed is")),
-        "{}",
-        stderr(&bad)
-    );
+    let says = stderr(&bad);
+    let lines: Vec<&str> = says.lines().collect();
+    assert!(lines[0].starts_with(&format!("tidepool: {path}:3: node.capacity = \"1GB\": allowed is")), "{says}");
+    assert!(lines[1].starts_with(&format!("tidepool: {path}:4: node.name = \"\": allowed is")), "{says}");
 }
 
 #[test]
@@ -55,14 +54,15 @@ fn configurations_are_checked_and_shown_as_json() {
         (output.status.code(), serde_json::from_slice(&output.stdout).unwrap())
     };
     std::fs::write(&file, "[client]\ndeadline = \"7s\"\n").unwrap();
-    assert_eq!(json(&["check", path]), (Some(0), serde_json::json!({ "ok": true, "error": null })));
+    assert_eq!(json(&["check", path]), (Some(0), serde_json::json!({ "ok": true, "errors": [] })));
     let (code, shown) = json(&["show", "--config", path]);
     assert_eq!((code, &shown["client"]["deadline"]), (Some(0), &"7s".into()));
     assert_eq!(shown["node"]["max-connections"], 1024);
-    std::fs::write(&file, "[client]\ndeadlin = \"7s\"\n").unwrap();
+    std::fs::write(&file, "[client]\ndeadlin = \"7s\"\ndir = 5\n").unwrap();
     let (code, checked) = json(&["check", path]);
     assert_eq!((code, &checked["ok"]), (Some(1), &false.into()));
-    assert!(checked["error"].as_str().unwrap().contains("did you mean deadline?"), "{checked}");
+    assert!(checked["errors"][0].as_str().unwrap().contains("did you mean deadline?"), "{checked}");
+    assert!(checked["errors"][1].as_str().unwrap().starts_with(&format!("{path}:3: client.dir = 5: ")), "{checked}");
 }
 
 #[test]

@@ -11,11 +11,11 @@ use std::{error::Error, path::PathBuf};
 /// What to do with a configuration.
 #[derive(Debug, Subcommand)]
 pub enum ConfigCommand {
-    /// Check a configuration file: print "ok", or the first error with its line
+    /// Check a configuration file: print "ok", or every error with its line
     Check {
         /// The file
         file: PathBuf,
-        /// Print one JSON object: whether it is ok, and the error
+        /// Print one JSON object: whether it is ok, and the errors
         #[arg(long)]
         json: bool,
     },
@@ -36,8 +36,9 @@ pub(super) fn run(command: &ConfigCommand) -> Result<(), Box<dyn Error>> {
         ConfigCommand::Check { file, json } => {
             let checked = config::read(file);
             if *json {
-                let error = checked.as_ref().err().map(ToString::to_string);
-                output::line(&json!({ "ok": error.is_none(), "error": error }))?;
+                let errors = checked.as_ref().err().map_or_else(String::new, ToString::to_string);
+                let errors: Vec<&str> = errors.lines().collect();
+                output::line(&json!({ "ok": checked.is_ok(), "errors": errors }))?;
             }
             checked?;
             if !json {

@@ -56,10 +56,12 @@ pub struct DemoArgs {
 /// As much as a node may have.
 fn capacity(text: &str) -> Result<ByteSize, String> {
     let size = text.parse().map_err(|_| format!("allowed is {}", ByteSize::ALLOWED))?;
-    match (NodeOptions { capacity: Some(size), ..NodeOptions::default() }).resolve() {
-        Err(error) if error.path == "node.capacity" => Err(format!("allowed is {}", error.allowed)),
-        // What else may be wrong with a node of this host is not the demo's.
-        _ => Ok(size),
+    let resolved = NodeOptions { capacity: Some(size), ..NodeOptions::default() }.resolve();
+    let errors = resolved.err().map_or_else(Vec::new, |errors| errors.0);
+    // What else may be wrong with a node of this host is not the demo's.
+    match errors.into_iter().find(|error| error.path == "node.capacity") {
+        Some(error) => Err(format!("allowed is {}", error.allowed)),
+        None => Ok(size),
     }
 }
 

@@ -14,14 +14,12 @@ section! {
 }
 
 impl CatalogConfig {
-    fn check(&self) -> Result<(), FieldError> {
+    fn check(&self) -> Vec<FieldError> {
         if self.dead_after > self.suspect_after {
-            return Ok(());
+            return Vec::new();
         }
-        Err(FieldError {
-            path: "catalog.dead-after".into(),
-            value: self.dead_after.to_string(),
-            allowed: format!("more than catalog.suspect-after, which is {}", self.suspect_after),
-        })
+        let allowed = format!("more than catalog.suspect-after, which is {}", self.suspect_after);
+        let error = FieldError::new("catalog.dead-after", self.dead_after, allowed);
+        vec![error.against("catalog.suspect-after")]
     }
 }

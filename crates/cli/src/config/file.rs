@@ -1,10 +1,16 @@
-//! Reads a configuration file: bytes to a checked layer, or an error that says in which line and what is allowed.
+//! Reads a configuration file: bytes to a checked layer, or everything that is wrong with it, by line and with what is allowed.
 
-use super::{FieldError, Layer, locate};
-use std::{fs::File, io::Read as _, path::Path};
+use super::{Field, FieldError, FieldErrors, Layer, locate};
+use std::{collections::HashSet, fs::File, io::Read as _, path::Path};
+use toml::{
+    Spanned,
+    de::{DeString, DeTable, DeValue},
+};
 
 /// A configuration of this many bytes is not one.
 const LONGEST_FILE: u64 = 1 << 20;
+/// Problems that are told of one file: who has more has given the wrong file.
+const MOST_PROBLEMS: usize = 100;
 
 /// Why a configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -17,29 +23,37 @@ pub enum ConfigError {
         /// What the system said.
         source: std::io::Error,
     },
-    /// The file is not TOML, or names something that does not exist.
-    #[error("{file}:{line}: {problem}")]
-    Malformed {
-        /// The file.
-        file: String,
-        /// The line, counted from 1.
-        line: usize,
-        /// What is wrong with it.
-        problem: String,
-    },
-    /// A field of the file has a value that is not allowed.
-    #[error("{file}:{line}: {error}")]
-    InFile {
-        /// The file.
-        file: String,
-        /// The line, counted from 1.
-        line: usize,
-        /// Field, value and what is allowed.
-        error: FieldError,
-    },
+    /// Something in the file is wrong.
+    #[error(transparent)]
+    InFile(#[from] Problems),
     /// A flag has a value that is not allowed.
-    #[error("{0}")]
-    Flag(#[from] FieldError),
+    #[error(transparent)]
+    Flag(#[from] FieldErrors),
+}
+
+/// What is wrong with a file, at least one thing, by line.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", .problems.iter().map(|problem| problem.told_of(file)).collect::<Vec<_>>().join("\n"))]
+pub struct Problems {
+    /// The file.
+    pub file: String,
+    /// What is wrong, at most a hundred things.
+    pub problems: Vec<Problem>,
+}
+
+/// One thing that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// Its line, counted from 1.
+    pub line: usize,
+    /// What is wrong, and what is allowed.
+    pub text: String,
+}
+
+impl Problem {
+    fn told_of(&self, file: &str) -> String {
+        format!("{file}:{}: {}", self.line, self.text)
+    }
 }
 
 /// Reads and checks `file`.
@@ -51,48 +65,95 @@ pub fn read(file: &Path) -> Result<Layer, ConfigError> {
     if bytes.len() as u64 > LONGEST_FILE {
         return Err(unreadable(std::io::Error::other(format!("longer than {LONGEST_FILE} bytes"))));
     }
-    parse(&name, &bytes)
+    Ok(parse(&name, &bytes)?)
 }
 
 /// Parses and checks `bytes`; errors call them `file`.
-pub fn parse(file: &str, bytes: &[u8]) -> Result<Layer, ConfigError> {
-    let malformed = |line, problem| ConfigError::Malformed { file: file.to_owned(), line, problem };
-    let text = std::str::from_utf8(bytes)
-        .map_err(|error| malformed(locate::line(bytes, error.valid_up_to()), "not UTF-8 text".to_owned()))?;
-    let layer: Layer = toml::from_str(text).map_err(|error| explain(file, text, &error))?;
-    match layer.clone().resolve() {
-        Ok(_) => Ok(layer),
+pub fn parse(file: &str, bytes: &[u8]) -> Result<Layer, Problems> {
+    let reading = match std::str::from_utf8(bytes) {
+        Ok(text) => Reading::of(text),
         Err(error) => {
-            let line = locate::field(text, &error.path).map_or(1, |at| locate::line(bytes, at.start));
-            Err(ConfigError::InFile { file: file.to_owned(), line, error })
+            Reading { broken: vec![(error.valid_up_to(), "not UTF-8 text".to_owned())], ..Reading::default() }
         }
+    };
+    let mut found = reading.broken;
+    // What is no TOML often breaks in several ways, and what was made of it is a guess: the first of a line is told.
+    found.dedup_by_key(|(at, _)| locate::line_start(bytes, *at));
+    let broken: HashSet<usize> = found.iter().map(|(at, _)| locate::line_start(bytes, *at)).collect();
+    found.extend(reading.wrong.into_iter().filter(|(at, _)| !broken.contains(&locate::line_start(bytes, *at))));
+    if found.is_empty() {
+        return Ok(reading.layer);
     }
+    found.sort_by_key(|(at, _)| *at);
+    let told = |(at, text)| Problem { line: locate::line(bytes, at), text };
+    Err(Problems { file: file.to_owned(), problems: found.into_iter().take(MOST_PROBLEMS).map(told).collect() })
 }
 
-/// Turns the parser's error into one that names the field and what is allowed.
-fn explain(file: &str, text: &str, error: &toml::de::Error) -> ConfigError {
-    let at = error.span().unwrap_or(0..0);
-    let line = locate::line(text.as_bytes(), at.start);
-    let malformed = |problem| ConfigError::Malformed { file: file.to_owned(), line, problem };
-    let Some(place) = locate::place(text, &at) else {
-        return malformed(error.message().trim().to_owned());
-    };
-    let sections = Layer::sections();
-    let Some((_, fields)) = sections.iter().find(|(name, _)| *name == place.section) else {
-        let known: Vec<_> = sections.iter().map(|(name, _)| *name).collect();
-        return malformed(unknown("section", &place.section, &place.section, &known));
-    };
-    let Some(key) = &place.key else {
-        let error = FieldError { path: place.section, value: place.value, allowed: "a table of fields".into() };
-        return ConfigError::InFile { file: file.to_owned(), line, error };
-    };
-    let path = format!("{}.{key}", place.section);
-    match fields.iter().find(|field| field.key == key) {
-        Some(field) => {
-            let error = FieldError { path, value: place.value, allowed: field.allowed.clone() };
-            ConfigError::InFile { file: file.to_owned(), line, error }
+/// What has been read of a text.
+#[derive(Default)]
+struct Reading<'t> {
+    text: &'t str,
+    layer: Layer,
+    /// Where it is no TOML, by the byte, in order.
+    broken: Vec<(usize, String)>,
+    /// What it says that cannot be, by the byte.
+    wrong: Vec<(usize, String)>,
+    /// Paths of fields whose value could not be read.
+    unread: Vec<String>,
+}
+
+type Entry<'t> = (Spanned<DeString<'t>>, Spanned<DeValue<'t>>);
+
+impl<'t> Reading<'t> {
+    fn of(text: &'t str) -> Self {
+        let (root, errors) = DeTable::parse_recoverable(text);
+        let told =
+            |error: toml::de::Error| (error.span().map_or(0, |span| span.start), error.message().trim().to_owned());
+        let mut reading = Self { text, broken: errors.into_iter().map(told).collect(), ..Self::default() };
+        reading.broken.sort_by_key(|(at, _)| *at);
+        root.clone().into_inner().into_iter().for_each(|entry| reading.section(entry));
+        let faults = reading.layer.clone().resolve().err().map_or_else(Vec::new, |FieldErrors(faults)| faults);
+        for fault in faults {
+            // A field that could not be read is not the default that stands in for it.
+            if !reading.unread.iter().any(|path| fault.concerns(path)) {
+                let at = fault.paths().find_map(|path| locate::field(root.get_ref(), path));
+                reading.wrong.push((at.unwrap_or(0), fault.to_string()));
+            }
         }
-        None => malformed(unknown("field", &path, key, &fields.iter().map(|field| field.key).collect::<Vec<_>>())),
+        reading
+    }
+
+    fn section(&mut self, (name, value): Entry<'t>) {
+        let (at, name, span) = (name.span().start, name.into_inner(), value.span());
+        let sections = Layer::sections();
+        let Some((_, fields)) = sections.iter().find(|(known, _)| *known == name) else {
+            let known: Vec<_> = sections.iter().map(|(known, _)| *known).collect();
+            return self.wrong.push((at, unknown("section", &name, &name, &known)));
+        };
+        match value.into_inner() {
+            DeValue::Table(entries) => entries.into_iter().for_each(|entry| self.field(&name, fields, entry)),
+            _ => self.refuse(at, &name, span, "a table of fields"),
+        }
+    }
+
+    fn field(&mut self, section: &str, fields: &[Field], (key, value): Entry<'t>) {
+        let (at, key, span) = (key.span().start, key.into_inner(), value.span());
+        let path = format!("{section}.{key}");
+        let Some(field) = fields.iter().find(|field| field.key == key) else {
+            let known: Vec<_> = fields.iter().map(|field| field.key).collect();
+            // What was meant has no value that could be judged.
+            self.unread.extend(locate::closest(&key, &known).map(|meant| format!("{section}.{meant}")));
+            return self.wrong.push((at, unknown("field", &path, &key, &known)));
+        };
+        if !self.layer.set(section, &key, value.into()) {
+            self.refuse(at, &path, span, &field.allowed);
+            self.unread.push(path);
+        }
+    }
+
+    fn refuse(&mut self, at: usize, path: &str, written: std::ops::Range<usize>, allowed: &str) {
+        let value = self.text.get(written).unwrap_or_default();
+        self.wrong.push((at, FieldError::new(path, value, allowed).to_string()));
     }
 }
 

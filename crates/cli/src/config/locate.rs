@@ -1,59 +1,22 @@
-//! Finds things in the text of a configuration file: the line of a byte, the field around an error, the name that was meant.
+//! Finds things in the text of a configuration file: the line of a byte, the place of a field, the name that was meant.
 
-use std::ops::Range;
-use toml::{
-    Spanned,
-    de::{DeTable, DeValue},
-};
-
-/// The part of a file that an error is about.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Place {
-    /// The section.
-    pub(super) section: String,
-    /// The field's key, unless the section itself is wrong.
-    pub(super) key: Option<String>,
-    /// The value as it was written.
-    pub(super) value: String,
-}
+use toml::de::{DeTable, DeValue};
 
 /// The line of byte `at`, counted from 1.
 pub(super) fn line(text: &[u8], at: usize) -> usize {
     1 + text.iter().take(at).filter(|&&byte| byte == b'\n').count()
 }
 
-/// The section and field that contain the bytes `at`; none where the text is not TOML.
-pub(super) fn place(text: &str, at: &Range<usize>) -> Option<Place> {
-    let root = DeTable::parse(text).ok()?;
-    let (section, value) = root.get_ref().iter().find(|(key, value)| covers(key.span(), value, at))?;
-    let inner = match value.get_ref() {
-        DeValue::Table(fields) => fields.iter().find(|(key, value)| covers(key.span(), value, at)),
-        _ => None,
-    };
-    let written = |value: &Spanned<DeValue<'_>>| text.get(value.span()).unwrap_or_default().to_owned();
-    Some(Place {
-        section: section.get_ref().to_string(),
-        key: inner.map(|(key, _)| key.get_ref().to_string()),
-        value: written(inner.map_or(value, |(_, value)| value)),
-    })
+/// Where the line of byte `at` starts.
+pub(super) fn line_start(text: &[u8], at: usize) -> usize {
+    text[..at.min(text.len())].iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1)
 }
 
-/// Whether the bytes `at` start at the key or inside the value.
-fn covers(key: Range<usize>, value: &Spanned<DeValue<'_>>, at: &Range<usize>) -> bool {
-    let inside = |span: Range<usize>| span.start <= at.start && at.start < span.end.max(span.start + 1);
-    let nested = match value.get_ref() {
-        DeValue::Table(fields) => fields.iter().any(|(key, value)| covers(key.span(), value, at)),
-        _ => false,
-    };
-    inside(key) || inside(value.span()) || nested
-}
-
-/// Where the field at the dotted `path` is set.
-pub(super) fn field(text: &str, path: &str) -> Option<Range<usize>> {
+/// The byte at which the field at the dotted `path` is set.
+pub(super) fn field(root: &DeTable<'_>, path: &str) -> Option<usize> {
     let (section, key) = path.split_once('.')?;
-    let root = DeTable::parse(text).ok()?;
-    match root.get_ref().get(section)?.get_ref() {
-        DeValue::Table(fields) => fields.get_key_value(key).map(|(key, _)| key.span()),
+    match root.get(section)?.get_ref() {
+        DeValue::Table(fields) => fields.get_key_value(key).map(|(key, _)| key.span().start),
         _ => None,
     }
 }

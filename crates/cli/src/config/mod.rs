@@ -1,7 +1,7 @@
 //! The configuration: one typed section per component, parsed once.
 //!
 //! Three layers, each over the next: flags, the file named by `--config`, defaults. Nothing is read from the environment.
-//! Every error names the field by its dotted path, the value it was given and what is allowed.
+//! Every error names the field by its dotted path, the value it was given and what is allowed. All of a layer are told at once.
 
 mod catalog;
 mod client;
@@ -20,19 +20,19 @@ mod tests;
 
 pub use catalog::{CatalogConfig, CatalogOptions};
 pub use client::{ClientConfig, ClientOptions};
-pub use file::{ConfigError, parse, read};
+pub use file::{ConfigError, Problem, Problems, parse, read};
 pub use log::{LogConfig, LogOptions};
 pub use node::{NodeConfig, NodeOptions};
 pub use peers::{Advertise, Catalogs, HostPort};
-pub use section::{Field, FieldError, Value};
+pub use section::{Field, FieldError, FieldErrors, Value};
 pub use values::{Dir, Format, Level, Listen, Name, Verify};
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use std::path::Path;
+use toml::de::ValueDeserializer;
 
 /// What one layer sets: a file, or the flags of one command.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Layer {
     /// `[catalog]`
     pub catalog: CatalogOptions,
@@ -78,14 +78,28 @@ impl Layer {
         }
     }
 
+    /// Sets a field. False: there is none, or it cannot have that value.
+    fn set(&mut self, section: &str, key: &str, value: ValueDeserializer<'_>) -> bool {
+        match section {
+            "catalog" => self.catalog.set(key, value),
+            "node" => self.node.set(key, value),
+            "client" => self.client.set(key, value),
+            "log" => self.log.set(key, value),
+            _ => false,
+        }
+    }
+
     /// What this layer sets, and defaults where it does not, all checked.
-    pub fn resolve(self) -> Result<Config, FieldError> {
-        Ok(Config {
-            catalog: self.catalog.resolve()?,
-            node: self.node.resolve()?,
-            client: self.client.resolve()?,
-            log: self.log.resolve()?,
-        })
+    pub fn resolve(self) -> Result<Config, FieldErrors> {
+        let mut faults = FieldErrors::default();
+        let catalog = faults.gather(self.catalog.resolve());
+        let node = faults.gather(self.node.resolve());
+        let client = faults.gather(self.client.resolve());
+        let log = faults.gather(self.log.resolve());
+        match (catalog, node, client, log) {
+            (Some(catalog), Some(node), Some(client), Some(log)) => Ok(Config { catalog, node, client, log }),
+            _ => Err(faults),
+        }
     }
 }
 

@@ -40,50 +40,36 @@ impl NodeConfig {
         self.dir.0.join(format!("{}.sock", self.name))
     }
 
-    fn check(&self) -> Result<(), FieldError> {
-        self.check_socket_path()?;
-        self.check_smallest_block()?;
-        self.check_advertised()
+    fn check(&self) -> Vec<FieldError> {
+        [self.check_socket_path(), self.check_smallest_block(), self.check_advertised()].into_iter().flatten().collect()
     }
 
     /// An address that means "all of mine" tells others nothing.
-    fn check_advertised(&self) -> Result<(), FieldError> {
+    fn check_advertised(&self) -> Option<FieldError> {
         if self.data_advertise != Advertise::Auto || !self.data_listen.0.ip().is_unspecified() {
-            return Ok(());
+            return None;
         }
-        Err(FieldError {
-            path: "node.data-advertise".into(),
-            value: self.data_advertise.to_string(),
-            allowed: format!(
-                "an address that others reach this host by, since node.data-listen is {}",
-                self.data_listen
-            ),
-        })
+        let allowed =
+            format!("an address that others reach this host by, since node.data-listen is {}", self.data_listen);
+        Some(FieldError::new("node.data-advertise", &self.data_advertise, allowed).against("node.data-listen"))
     }
 
-    fn check_socket_path(&self) -> Result<(), FieldError> {
+    fn check_socket_path(&self) -> Option<FieldError> {
         let length = self.socket_path().as_os_str().len();
         if length <= LONGEST_SOCKET_PATH {
-            return Ok(());
+            return None;
         }
-        Err(FieldError {
-            path: "node.dir".into(),
-            value: self.dir.to_string(),
-            allowed: format!(
-                "a path that with /{}.sock has at most {LONGEST_SOCKET_PATH} bytes, not {length}",
-                self.name
-            ),
-        })
+        let name = &self.name;
+        let allowed = format!("a path that with /{name}.sock has at most {LONGEST_SOCKET_PATH} bytes, not {length}");
+        Some(FieldError::new("node.dir", &self.dir, allowed).against("node.name"))
     }
 
-    fn check_smallest_block(&self) -> Result<(), FieldError> {
+    fn check_smallest_block(&self) -> Option<FieldError> {
         if self.smallest_expected_block <= self.capacity {
-            return Ok(());
+            return None;
         }
-        Err(FieldError {
-            path: "node.smallest-expected-block".into(),
-            value: self.smallest_expected_block.to_string(),
-            allowed: format!("at most node.capacity, which is {}", self.capacity),
-        })
+        let allowed = format!("at most node.capacity, which is {}", self.capacity);
+        let error = FieldError::new("node.smallest-expected-block", self.smallest_expected_block, allowed);
+        Some(error.against("node.capacity"))
     }
 }

@@ -1,8 +1,8 @@
 //! The macro that declares one section of the configuration.
 //!
-//! A section is declared once and becomes two types. *Options* has every field optional and is read from the file (serde)
-//! and from the command line (clap) under the same names, so the two cannot drift apart. *Config* is what the program
-//! runs with: options of the command line over options of the file over the defaults, all checked.
+//! A section is declared once and becomes two types. *Options* has every field optional and is read from the file (field by
+//! field, by serde) and from the command line (clap) under the same names, so the two cannot drift apart. *Config* is what the
+//! program runs with: options of the command line over options of the file over the defaults, all checked.
 
 /// A field that cannot have the value it was given.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -14,6 +14,60 @@ pub struct FieldError {
     pub value: String,
     /// What may be written instead.
     pub allowed: String,
+    /// The path of the field that it contradicts, if it would be allowed alone.
+    pub against: Option<&'static str>,
+}
+
+impl FieldError {
+    /// A value that is not allowed, whatever other fields have.
+    pub fn new(path: impl Into<String>, value: impl ToString, allowed: impl Into<String>) -> Self {
+        Self { path: path.into(), value: value.to_string(), allowed: allowed.into(), against: None }
+    }
+
+    /// A value that is not allowed beside that of the field `other`.
+    pub fn against(self, other: &'static str) -> Self {
+        Self { against: Some(other), ..self }
+    }
+
+    /// The field, and the one that it contradicts.
+    pub fn paths(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(&*self.path).chain(self.against)
+    }
+
+    /// Whether the field at `path` is one of these.
+    pub fn concerns(&self, path: &str) -> bool {
+        self.paths().any(|concerned| concerned == path)
+    }
+}
+
+/// Every field of a layer that cannot have its value.
+#[derive(Debug, Clone, Default, PartialEq, Eq, thiserror::Error)]
+#[error("{}", self.0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
+pub struct FieldErrors(pub Vec<FieldError>);
+
+impl FieldErrors {
+    /// These, and that `value` is not within its bounds, if it is not.
+    pub(super) fn within<T>(mut self, path: &str, value: &T, low: &str, high: &str) -> Self
+    where
+        T: Value + std::str::FromStr + PartialOrd + std::fmt::Display,
+    {
+        if !(literal(low)..=literal(high)).contains(value) {
+            self.0.push(FieldError::new(path, value, format!("{}, from {low} to {high}", T::ALLOWED)));
+        }
+        self
+    }
+
+    /// These, and `contradictions` between values that are allowed alone.
+    pub(super) fn beside(mut self, mut contradictions: Vec<FieldError>) -> Self {
+        contradictions.retain(|fault| !self.0.iter().any(|wrong| fault.concerns(&wrong.path)));
+        self.0.extend(contradictions);
+        self
+    }
+
+    /// What `resolved` came to; what is wrong with it is added to these.
+    pub(super) fn gather<T>(&mut self, resolved: Result<T, Self>) -> Option<T> {
+        resolved.map_err(|Self(more)| self.0.extend(more)).ok()
+    }
 }
 
 /// What messages need to know about a field.
@@ -45,8 +99,7 @@ pub(super) fn literal<T: std::str::FromStr>(text: &str) -> T {
 /// Declares a section: `"name", flags "prefix" => Config, Options { "key" field: Type = "default" in "low" to "high", "help"; }`.
 ///
 /// On the command line a field's argument has the id `name-key`, so that a command may take several sections. Bounds may be
-/// left out. `checked by method`, after the names, has that method of Config check what no single field can
-/// tell.
+/// left out. `checked by method`, after the names, has that method of Config say which fields contradict each other.
 macro_rules! section {
     (
         $(#[$about:meta])*
@@ -61,8 +114,7 @@ macro_rules! section {
         }
 
         #[doc = concat!("The section `", $section, "` as a file or the command line sets it.")]
-        #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Deserialize, clap::Args)]
-        #[serde(default, deny_unknown_fields)]
+        #[derive(Debug, Clone, Default, PartialEq, Eq, clap::Args)]
         pub struct $options {
             $(
                 #[doc = $help]
@@ -72,7 +124,6 @@ macro_rules! section {
                     value_name = <$type as $crate::config::Value>::NAME,
                     help = concat!($help, " [default: ", $default, "]")
                 )]
-                #[serde(rename = $key)]
                 pub $field: Option<$type>,
             )*
         }
@@ -93,22 +144,26 @@ macro_rules! section {
                 Self { $($field: self.$field.or(under.$field)),* }
             }
 
+            /// Sets the field `key`. False: there is none, or it cannot have that value.
+            pub fn set(&mut self, key: &str, value: toml::de::ValueDeserializer<'_>) -> bool {
+                match key {
+                    $($key => serde::Deserialize::deserialize(value).is_ok_and(|value| {
+                        self.$field = Some(value);
+                        true
+                    }),)*
+                    _ => false,
+                }
+            }
+
             /// These options where they are set, defaults where they are not, all checked.
-            pub fn resolve(self) -> Result<$config, $crate::config::FieldError> {
+            pub fn resolve(self) -> Result<$config, $crate::config::FieldErrors> {
                 let config = $config {
                     $($field: self.$field.unwrap_or_else(|| $crate::config::section::literal($default)),)*
                 };
-                $($(
-                    let (low, high): ($type, $type) =
-                        ($crate::config::section::literal($low), $crate::config::section::literal($high));
-                    if !(low..=high).contains(&config.$field) {
-                        let allowed = [<$type as $crate::config::Value>::ALLOWED, ", from ", $low, " to ", $high].concat();
-                        let value = config.$field.to_string();
-                        return Err($crate::config::FieldError { path: concat!($section, ".", $key).into(), value, allowed });
-                    }
-                )?)*
-                $(config.$check()?;)?
-                Ok(config)
+                let faults = $crate::config::FieldErrors::default()
+                    $($(.within(concat!($section, ".", $key), &config.$field, $low, $high))?)*;
+                $(let faults = faults.beside(config.$check());)?
+                if faults.0.is_empty() { Ok(config) } else { Err(faults) }
             }
         }
     };

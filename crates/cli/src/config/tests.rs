@@ -85,10 +85,54 @@ fn a_typo_in_a_section_gets_a_suggestion() {
     assert_eq!(strange, "pool.toml:1: there is no section x: allowed is one of catalog, node, client, log");
 }
 
+/// A file with several mistakes took a run for each, and the first that was told was a later one. All of them are told, in the
+/// order of their lines; a contradiction only if both fields could be read, since a default in place of one means nothing.
+#[test]
+fn every_mistake_of_a_file_is_told_with_its_line() {
+    let text = "\
+[log]
+level = \"loud\"
+
+[nodes]
+capacity = \"1GiB\"
+
+[node]
+smallest-expected-block = \"8GiB\"
+capcity = \"16GiB\"
+max-connections = 1
+dir = \"relative\"
+data-listen = \"0.0.0.0:7413\"
+
+[catalog]
+suspect-after = \"9s\"
+dead-after = \"9s\"
+";
+    let error = error_of(text);
+    let told: Vec<&str> = error.lines().map(|line| line.strip_prefix("pool.toml:").unwrap()).collect();
+    let expected = [
+        "2: log.level = \"loud\": ",
+        "4: there is no section nodes: did you mean node?",
+        "8: node.smallest-expected-block = 8GiB: allowed is a size",
+        "9: there is no field node.capcity: did you mean capacity?",
+        "10: node.max-connections = 1: ",
+        "11: node.dir = \"relative\": ",
+        "12: node.data-advertise = auto: allowed is an address that others reach",
+        "16: catalog.dead-after = 9s: allowed is more than catalog.suspect-after",
+    ];
+    assert_eq!(told.len(), expected.len(), "{error}");
+    told.iter().zip(expected).for_each(|(told, expected)| assert!(told.starts_with(expected), "{told}"));
+    let text = "[node]\nsmallest-expected-block = \"512MiB\"\ncapacity = \"1GB\"\n\n[log]\nlevel = loud\n";
+    let error = error_of(text);
+    assert_eq!(error.lines().count(), 2, "{error}");
+    assert!(error.starts_with("pool.toml:3: node.capacity = \"1GB\": "), "{error}");
+    assert!(error.ends_with("\npool.toml:6: string values must be quoted, expected literal string"), "{error}");
+    assert_eq!(error_of(&"x = 1\n".repeat(100_000)).lines().count(), 100, "more than that nobody reads");
+}
+
 #[test]
 fn a_node_that_listens_everywhere_says_where_it_is() {
     let error = error_of("[node]\ndata-listen = \"0.0.0.0:7413\"\n");
-    assert!(error.contains("node.data-advertise") && error.contains("0.0.0.0:7413"), "{error}");
+    assert!(error.starts_with("pool.toml:2: node.data-advertise") && error.contains("0.0.0.0:7413"), "{error}");
     assert!(
         parse("pool.toml", b"[node]\ndata-listen = \"0.0.0.0:7413\"\ndata-advertise = \"10.0.0.7:7413\"\n").is_ok()
     );
