@@ -110,6 +110,31 @@ fn what_is_here_is_found_while_every_catalog_hangs_and_the_rest_is_not_called_ab
     pool.catalog.signal(Signal::CONT);
 }
 
+/// `stat` without a catalog showed zeros for this host's nodes, which served blocks, and exited with 0: at 3 a.m. that is a pool that
+/// is empty and well. Those nodes are asked themselves, standard error says that no catalog answered, and the exit code is 4.
+#[test]
+fn stat_without_a_catalog_shows_what_this_hosts_nodes_say_themselves() {
+    let pool = Pool::start();
+    assert_eq!(code(&pool.run(&["put", "here", "--prefer", "near"])), 0);
+    let known = json(&pool.run(&["stat", "--json"]))["nodes"].clone();
+    let near = known.as_array().unwrap().iter().find(|node| node["name"] == "near").unwrap();
+    pool.catalog.signal(Signal::STOP);
+    let stat = pool.run(&["stat", "--json"]);
+    assert_eq!(code(&stat), 4, "{}", stderr(&stat));
+    assert!(stderr(&stat).contains("no catalog answered"), "{}", stderr(&stat));
+    let alone = json(&stat);
+    assert_eq!(alone["nodes"].as_array().unwrap().len(), 1, "{alone}");
+    let own = &alone["nodes"][0];
+    assert_eq!((&own["name"], &own["state"]), (&json!("near"), &json!("answers")));
+    assert_eq!(own["capacity_bytes"], near["capacity_bytes"], "{alone}");
+    assert!(own["used_bytes"].as_u64().unwrap() >= 5, "{alone}");
+    assert_eq!(alone["used_bytes"], own["used_bytes"]);
+    let text = pool.run(&["stat"]);
+    assert_eq!(code(&text), 4, "{}", stderr(&text));
+    assert!(stdout(&text).lines().nth(1).unwrap().starts_with("near                 answers "), "{}", stdout(&text));
+    pool.catalog.signal(Signal::CONT);
+}
+
 /// A node that was stopped was "no node on this host" to a command that no catalog answered.
 #[test]
 fn a_node_of_this_host_that_hangs_is_named() {

@@ -47,7 +47,7 @@ pub(super) fn run(args: &LsArgs) -> Outcome {
         left -= shown.len() as u64;
         cursor = page.next;
     }
-    Ok(outcome_without(&unanswered, &nodes, "what only they hold is missing here").unwrap_or(Status::SUCCESS))
+    Ok(outcome_without(&session, &unanswered, &nodes, "what only they hold is missing here").unwrap_or(Status::SUCCESS))
 }
 
 /// Blocks already listed: one with replicas can come on several pages.

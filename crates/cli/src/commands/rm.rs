@@ -54,11 +54,11 @@ pub(super) fn run(args: &RmArgs) -> Outcome {
         Some(regex) => {
             let removals = progress::waiting("removing", || session.in_time().remove_matching(regex)).map_err(blame)?;
             let found = if removals.copies > 0 { Status::SUCCESS } else { Status(NOT_FOUND) };
-            report(args, &nodes, removals, found)
+            report(args, &session, &nodes, removals, found)
         }
         None if args.all => {
             let removals = progress::waiting("removing", || session.in_time().remove_all())?;
-            report(args, &nodes, removals, Status::SUCCESS)
+            report(args, &session, &nodes, removals, Status::SUCCESS)
         }
         None => remove_keys(args, &session, &nodes, &keys),
     }
@@ -93,17 +93,17 @@ fn remove_keys(args: &RmArgs, session: &Session, nodes: &[PoolNode], keys: &[Vec
     let object = json!({ "removed": removed, "known_since": known_since, "keys": objects });
     print(args, &object, &format!("removed {removed} of {}\n", keys.len()))?;
     let all = if removed == keys.len() as u64 { Status::SUCCESS } else { Status(NOT_FOUND) };
-    Ok(outcome_without(&unanswered, nodes, MAY_REMAIN).unwrap_or(all))
+    Ok(outcome_without(session, &unanswered, nodes, MAY_REMAIN).unwrap_or(all))
 }
 
 /// Says what was removed; `all` is the status when every node has answered.
-fn report(args: &RmArgs, nodes: &[PoolNode], removals: Removals, all: Status) -> Outcome {
+fn report(args: &RmArgs, session: &Session, nodes: &[PoolNode], removals: Removals, all: Status) -> Outcome {
     let (unanswered, known_since) = (names(&removals.unanswered), seconds(removals.known_since));
     let object = json!({ "copies": removals.copies, "unanswered": unanswered, "known_since": known_since });
     let copies = if removals.copies == 1 { "copy" } else { "copies" };
     print(args, &object, &format!("removed {} {copies}\n", removals.copies))?;
     let unanswered = removals.unanswered.into_iter().collect();
-    Ok(outcome_without(&unanswered, nodes, MAY_REMAIN).unwrap_or(all))
+    Ok(outcome_without(session, &unanswered, nodes, MAY_REMAIN).unwrap_or(all))
 }
 
 /// A moment in seconds since 1970.

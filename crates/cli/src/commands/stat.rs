@@ -1,12 +1,12 @@
 //! `tidepool stat`: how the pool, one node or one block is doing.
 
 use super::Usage;
-use super::client::{ClientArgs, NOT_FOUND, Outcome, PARTIAL, Session, state};
+use super::client::{ClientArgs, NOT_FOUND, Outcome, PARTIAL, Session, outcome_without, state};
 use crate::Status;
 use crate::{keys, output};
 use clap::{Args, ValueEnum};
 use serde_json::{Map, Value, json};
-use std::ffi::OsString;
+use std::{collections::BTreeSet, ffi::OsString};
 use tidepool_client::{NodeError, NodeName, PoolNode, Whereabouts, catalogs::NodeState};
 
 /// What to look at.
@@ -50,43 +50,65 @@ pub(super) fn run(args: &StatArgs) -> Outcome {
 }
 
 fn pool(args: &StatArgs, session: &Session) -> Outcome {
-    let nodes = session.expect_nodes()?;
+    let mut nodes = session.expect_nodes()?;
+    let unanswered = ask_unannounced(session, &mut nodes);
+    let state = |node: &PoolNode| match state(node) {
+        _ if node.state.is_none() && !unanswered.contains(&node.name) => "answers",
+        state => state,
+    };
     // What a dead node had is not the pool's any more.
     let living = || nodes.iter().filter(|node| node.state != Some(NodeState::Dead));
     let capacity: u64 = living().map(|node| node.capacity_bytes).sum();
     let used: u64 = living().map(|node| node.used_bytes).sum();
     if args.client.json {
-        let nodes: Vec<Value> = nodes.iter().map(describe).collect();
+        let nodes: Vec<Value> = nodes.iter().map(|node| describe(node, state(node))).collect();
         output::line(&json!({ "capacity_bytes": capacity, "used_bytes": used, "nodes": nodes }))?;
-        return Ok(Status::SUCCESS);
+    } else {
+        let lines: String = nodes.iter().map(|node| line(node, state(node))).collect();
+        let head = format!("{:<20} {:<8} {:>14} {:>14}  {}\n", "NODE", "STATE", "USED", "CAPACITY", "ADDRESS");
+        output::text(&format!("{head}{lines}{:<20} {:<8} {used:>14} {capacity:>14}\n", "all", ""))?;
+        nodes.iter().for_each(complain_of_rival);
     }
-    let mut text = format!("{:<20} {:<8} {:>14} {:>14}  {}\n", "NODE", "STATE", "USED", "CAPACITY", "ADDRESS");
-    for node in &nodes {
-        let address = node.data_address.clone().unwrap_or_else(|| "this host only".to_owned());
-        let (used, capacity) = (node.used_bytes, node.capacity_bytes);
-        let silent = node.silent.filter(|_| node.state != Some(NodeState::Alive));
-        let silent = silent.map_or_else(String::new, |time| format!(", silent for {}s", time.as_secs()));
-        text +=
-            &format!("{:<20} {:<8} {used:>14} {capacity:>14}  {address}{silent}\n", node.name.as_str(), state(node));
-    }
-    text += &format!("{:<20} {:<8} {used:>14} {capacity:>14}\n", "all", "");
-    output::text(&text)?;
-    for node in &nodes {
-        if let Some(rival) = &node.rival {
-            let name = &node.name;
-            output::complain(&format!(
-                "two live nodes are called {name}: the catalogs refuse the one at {rival}: rename one"
-            ));
-        }
-    }
-    Ok(Status::SUCCESS)
+    let partial = outcome_without(session, &unanswered, &nodes, "what they hold is missing here");
+    Ok(partial.unwrap_or(Status::SUCCESS))
 }
 
-fn describe(node: &PoolNode) -> Value {
+/// Asks nodes that no catalog speaks for what they hold. Those that do not answer.
+fn ask_unannounced(session: &Session, nodes: &mut [PoolNode]) -> BTreeSet<NodeName> {
+    let mut unanswered = BTreeSet::new();
+    for node in nodes.iter_mut().filter(|node| node.state.is_none()) {
+        let Ok(numbers) = session.in_time().node_stat(&node.name) else {
+            unanswered.insert(node.name.clone());
+            continue;
+        };
+        let number = |name: &str| numbers.iter().find(|(known, _)| known == name).map_or(0, |(_, value)| *value);
+        node.capacity_bytes = number("tidepool_node_capacity_bytes");
+        node.used_bytes = node.capacity_bytes.saturating_sub(number("tidepool_node_free_bytes"));
+    }
+    unanswered
+}
+
+fn line(node: &PoolNode, state: &str) -> String {
+    let address = node.data_address.as_deref().unwrap_or("this host only");
+    let (name, used, capacity) = (node.name.as_str(), node.used_bytes, node.capacity_bytes);
+    let silent = node.silent.filter(|_| node.state != Some(NodeState::Alive));
+    let silent = silent.map_or_else(String::new, |time| format!(", silent for {}s", time.as_secs()));
+    format!("{name:<20} {state:<8} {used:>14} {capacity:>14}  {address}{silent}\n")
+}
+
+fn complain_of_rival(node: &PoolNode) {
+    if let PoolNode { name, rival: Some(rival), .. } = node {
+        output::complain(&format!(
+            "two live nodes are called {name}: the catalogs refuse the one at {rival}: rename one"
+        ));
+    }
+}
+
+fn describe(node: &PoolNode, state: &str) -> Value {
     json!({
         "name": node.name.as_str(),
         "epoch": format!("{:016x}", node.epoch.0),
-        "state": state(node),
+        "state": state,
         "data_address": node.data_address,
         "socket": node.socket,
         "capacity_bytes": node.capacity_bytes,
