@@ -17,7 +17,10 @@ fn a_block_goes_in_from_standard_input_or_a_file_and_comes_back() {
     let bytes: Vec<u8> = (0..3_000_001_u32).map(|n| (n % 251) as u8).collect();
     std::fs::write(&input, &bytes).unwrap();
     let put = pool.run(&["put", "file", input.to_str().unwrap(), "--json"]);
-    assert_eq!(json(&put), json!({ "key": "file", "bytes": 3_000_001, "replicas": 1, "moved": true, "held": false }));
+    assert_eq!(
+        json(&put),
+        json!({ "key": "file", "bytes": 3_000_001, "replicas": 1, "wanted": 1, "moved": true, "held": false })
+    );
     let get = pool.run(&["get", "file", "-o", output.to_str().unwrap(), "--json"]);
     assert_eq!(json(&get), json!({ "key": "file", "found": true, "bytes": 3_000_001 }));
     assert!(std::fs::read(&output).unwrap() == bytes);
@@ -25,8 +28,27 @@ fn a_block_goes_in_from_standard_input_or_a_file_and_comes_back() {
     let again = pool.run_with(&["put", "greeting", "-"], b"other bytes");
     assert_eq!(stdout(&again), "greeting was there already, 1 copy\n");
     let again = pool.run_with(&["put", "greeting", "--json"], b"other bytes");
-    assert_eq!(json(&again), json!({ "key": "greeting", "bytes": 0, "replicas": 1, "moved": false, "held": true }));
+    assert_eq!(
+        json(&again),
+        json!({ "key": "greeting", "bytes": 0, "replicas": 1, "wanted": 1, "moved": false, "held": true })
+    );
     assert_eq!(pool.run(&["get", "greeting"]).stdout, b"hello\n");
+}
+
+/// `put --replicas 5` into a pool of fewer nodes said "stored, 2 copies" and exited with 0: who relied on the copies lost the block
+/// with fewer hosts than he had paid for. Fewer copies than wanted are said, with the reason, and exit with 4.
+#[test]
+fn fewer_copies_than_wanted_are_said_and_exit_with_4() {
+    let dir = memory_dir();
+    let pool = Daemon::pool(dir.path());
+    let put = pool.run_with(&["put", "k", "--replicas", "3"], b"x");
+    assert_eq!((code(&put), stdout(&put).as_str()), (4, "stored k: 1B, 1 of 3 copies\n"));
+    assert_eq!(stderr(&put), "tidepool: k: 1 of 3 copies: the pool has one living node\n");
+    let again = pool.run_with(&["put", "k", "--replicas", "2"], b"x");
+    assert_eq!((code(&again), stdout(&again).as_str()), (4, "k was there already, 1 of 2 copies\n"));
+    let told = pool.run_with(&["put", "other", "--replicas", "3", "--json"], b"x");
+    assert_eq!((code(&told), &json(&told)["replicas"], &json(&told)["wanted"]), (4, &json!(1), &json!(3)));
+    assert_eq!(pool.run(&["get", "k"]).stdout, b"x");
 }
 
 #[test]

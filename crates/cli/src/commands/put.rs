@@ -1,6 +1,6 @@
 //! `tidepool put`: stores a file, or what comes in, as one block.
 
-use super::client::{ClientArgs, Outcome, Session, state};
+use super::client::{ClientArgs, Outcome, PARTIAL, Session, state};
 use crate::Status;
 use crate::{keys, output, progress};
 use clap::Args;
@@ -12,7 +12,7 @@ use std::{
     io::{self, Read},
     path::{Path, PathBuf},
 };
-use tidepool_client::{PutOptions, catalogs::NodeState};
+use tidepool_client::{PutOptions, Stored, catalogs::NodeState};
 use tidepool_types::{ByteSize, InvalidInput, MAX_BLOCK_LEN, NodeName, check_block_len};
 
 /// Bytes read at a time.
@@ -47,20 +47,48 @@ pub(super) fn run(args: &PutArgs) -> Outcome {
         PutOptions { replicas: args.replicas, prefer: args.prefer.iter().cloned().collect(), ..PutOptions::default() };
     let stored = progress::waiting("storing", || session.in_time().put(&key, &data, &options));
     let stored = stored.map_err(|error| format!("{error} ({})", session.place))?;
+    report(args, &key, data.len(), stored)?;
+    if stored.replicas >= args.replicas {
+        return Ok(Status::SUCCESS);
+    }
+    let (key, why) = (args.client.show(&key), why_fewer(&session, stored, args.replicas));
+    output::complain(&format!("{key}: {} of {} copies: {why}", stored.replicas, args.replicas));
+    Ok(Status(PARTIAL))
+}
+
+fn report(args: &PutArgs, key: &[u8], len: usize, Stored { replicas, moved }: Stored) -> io::Result<bool> {
     if args.client.json {
         // What is held need not be what was offered: its length is not this call's to tell.
-        let bytes = if stored.moved { data.len() } else { 0 };
-        let (replicas, moved) = (stored.replicas, stored.moved);
-        let mut object = json!({ "bytes": bytes, "replicas": replicas, "moved": moved, "held": !moved });
-        keys::write(&mut object, &key, args.client.hex);
-        output::line(&object)?;
-    } else {
-        let (key, size) = (args.client.show(&key), ByteSize(data.len() as u64));
-        let what = if stored.moved { format!("stored {key}: {size}") } else { format!("{key} was there already") };
-        let copies = if stored.replicas == 1 { "1 copy".to_owned() } else { format!("{} copies", stored.replicas) };
-        output::text(&format!("{what}, {copies}\n"))?;
+        let (bytes, held, wanted) = (if moved { len } else { 0 }, !moved && replicas > 0, args.replicas);
+        let mut object =
+            json!({ "bytes": bytes, "replicas": replicas, "wanted": wanted, "moved": moved, "held": held });
+        keys::write(&mut object, key, args.client.hex);
+        return output::line(&object);
     }
-    Ok(Status::SUCCESS)
+    let (key, size) = (args.client.show(key), ByteSize(len as u64));
+    let what = match (moved, replicas) {
+        (true, _) => format!("stored {key}: {size}"),
+        (false, 0) => format!("{key} was not stored"),
+        (false, _) => format!("{key} was there already"),
+    };
+    let copies = match replicas {
+        _ if replicas < args.replicas => format!("{replicas} of {} copies", args.replicas),
+        1 => "1 copy".to_owned(),
+        _ => format!("{replicas} copies"),
+    };
+    output::text(&format!("{what}, {copies}\n"))
+}
+
+/// Why there are fewer copies than wanted.
+fn why_fewer(session: &Session, stored: Stored, wanted: u32) -> String {
+    let nodes = session.in_time().members();
+    let living = nodes.iter().filter(|node| node.state != Some(NodeState::Dead)).count();
+    match living {
+        _ if stored.replicas == 0 => "a full node declined it (node.admission)".to_owned(),
+        1 => "the pool has one living node".to_owned(),
+        _ if living < wanted as usize => format!("the pool has {living} living nodes"),
+        _ => "the other nodes had no room for it, or did not answer in time".to_owned(),
+    }
 }
 
 /// A preference for a node that is not there goes unheeded: better said, since a typo looks the same.
