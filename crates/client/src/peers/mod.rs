@@ -19,6 +19,8 @@ use crate::catalogs::{Census, Member, Node, NodeState};
 use crate::fan_out::at_once;
 use attempts::Attempts;
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -122,14 +124,17 @@ pub(crate) struct Peers {
     local: bool,
     /// Sockets that are there and did not answer when last tried. Short sections.
     unheard: Mutex<BTreeSet<PathBuf>>,
+    /// Sockets, or their directory, that this user may not open, and that have been warned of. Short sections.
+    closed: Mutex<BTreeSet<PathBuf>>,
     /// Called with every newly mapped node.
     mapped: Box<OnMapped>,
 }
 
 impl Peers {
     pub(crate) fn new(context: Arc<Context>, local: bool, mapped: impl Fn(&Arc<Peer>) + Send + Sync + 'static) -> Self {
-        let (table, attempts, unheard) = (RwLock::default(), Attempts::default(), Mutex::default());
-        Self { table, attempts, context, local, unheard, mapped: Box::new(mapped) }
+        let (table, attempts) = (RwLock::default(), Attempts::default());
+        let (unheard, closed) = (Mutex::default(), Mutex::default());
+        Self { table, attempts, context, local, unheard, closed, mapped: Box::new(mapped) }
     }
 
     /// The nodes known now.
@@ -202,6 +207,9 @@ impl Peers {
             Err(ConnError::TimedOut | ConnError::Refused(_)) => self.unheard.lock().insert(path.to_owned()),
             _ => self.unheard.lock().remove(path),
         };
+        if let Err(ConnError::Io(error)) = &opened {
+            self.warn_if_closed(path, error);
+        }
         let peer = Arc::new(opened.inspect_err(|error| tracing::debug!(?path, %error, "not a node to map")).ok()?);
         let mut known = None;
         self.change(|table| {
@@ -221,7 +229,7 @@ impl Peers {
 
     /// Maps every node of this pool that has a socket in `dir`. All are tried at once: one that hangs hides no other.
     pub(crate) fn scan(&self, dir: &Path, until: Deadline) {
-        let Ok(entries) = std::fs::read_dir(dir) else { return };
+        let Ok(entries) = std::fs::read_dir(dir).inspect_err(|error| self.warn_if_closed(dir, error)) else { return };
         let is_socket = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "sock");
         let table = self.table();
         let is_mapped = |path: &PathBuf| {
@@ -234,6 +242,19 @@ impl Peers {
                 self.try_socket(path, None, until);
             }
         });
+    }
+
+    /// Warns, once, of what this user may not open: a node behind it is read over TCP, several times as slowly.
+    fn warn_if_closed(&self, path: &Path, error: &io::Error) {
+        if error.kind() != io::ErrorKind::PermissionDenied {
+            return;
+        }
+        let mut closed = self.closed.lock();
+        if closed.len() >= MAX_LOCAL || !closed.insert(path.to_owned()) {
+            return;
+        }
+        let owner = std::fs::metadata(path).ok().map(|found| found.uid());
+        tracing::warn!(path = %path.display(), owner, "no shared memory: not open to this user, see node.access");
     }
 
     /// Nodes of this host whose sockets are there and do not answer.
