@@ -1,5 +1,6 @@
 //! What a node is made of.
 
+use crate::access::Access;
 use std::path::PathBuf;
 use std::time::Duration;
 use tidepool_policy::admission::Rule;
@@ -13,6 +14,8 @@ pub struct NodeConfig {
     pub name: NodeName,
     /// Where its shared files and its Unix socket are: a memory file system.
     pub dir: PathBuf,
+    /// Who may use its memory, through the socket.
+    pub access: Access,
     /// Bytes for blocks.
     pub capacity: ByteSize,
     /// Decides how many slots there are: capacity divided by this.
@@ -49,6 +52,7 @@ impl NodeConfig {
         Self {
             name: NodeName::new(name).expect("the name is a valid node name"),
             dir: PathBuf::from("/dev/shm/tidepool"),
+            access: Access::default(),
             capacity: ByteSize(16 << 20),
             smallest_expected_block: ByteSize(4 << 10),
             eviction: Policy::default(),

@@ -18,6 +18,7 @@
 
 pub mod announce;
 
+mod access;
 mod config;
 mod counters;
 mod descriptors;
@@ -34,5 +35,6 @@ mod reservations;
 mod scrub;
 mod session;
 
+pub use access::{Access, UnknownAccess};
 pub use config::NodeConfig;
 pub use node::{Node, StartError};

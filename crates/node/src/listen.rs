@@ -44,14 +44,22 @@ impl Drop for SocketFile {
 impl Listeners {
     pub(crate) fn open(config: &NodeConfig) -> Result<Self, StartError> {
         let socket_path = config.dir.join(format!("{}.sock", config.name));
-        let at_path = |source| StartError::Listen { field: "dir", address: socket_path.display().to_string(), source };
+        let address = socket_path.display().to_string();
+        let at_path = |source| StartError::Listen { field: "dir", address, source };
         let at_address =
             |source| StartError::Listen { field: "data-listen", address: config.data_listen.clone(), source };
         // The one without a file first: if it fails, nothing is left behind.
         let tcp = listen_tcp(&config.data_listen).map_err(at_address)?;
         let data_address = tcp.local_addr()?;
         let unix = listen_unix(&socket_path).map_err(at_path)?;
-        Ok(Self { unix, tcp, data_address, socket: SocketFile(socket_path) })
+        let socket = SocketFile(socket_path);
+        let (dir, access) = (&config.dir, config.access);
+        let closed = |source| StartError::Listen { field: "access", address: access.to_string(), source };
+        access.open(&socket.0).map_err(closed)?;
+        if !access.reaches_into(dir) {
+            tracing::warn!(dir = %dir.display(), %access, "the mode of node.dir keeps out users that node.access lets in");
+        }
+        Ok(Self { unix, tcp, data_address, socket })
     }
 }
 

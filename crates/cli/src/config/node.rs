@@ -4,7 +4,7 @@ use super::{
     FieldError,
     peers::{Advertise, Catalogs},
     section::section,
-    values::{Admission, Dir, Eviction, Listen, Name},
+    values::{Access, Admission, Dir, Eviction, Listen, Name},
 };
 use tidepool_types::{ByteSize, Span};
 
@@ -15,6 +15,7 @@ section! {
     "node", flags "" => NodeConfig, NodeOptions, checked by check {
         "name" name: Name = "auto", "Name in the pool, the same after a restart; auto: this host's name";
         "dir" dir: Dir = "/dev/shm/tidepool", "Directory of the node's memory files and its Unix socket";
+        "access" access: Access = "user", "Who may use the node's memory through its socket: user, group:NAME or everyone";
         "capacity" capacity: ByteSize = "256MiB" in "1MiB" to "16TiB", "Memory the node gives to the pool; allocated and touched at start";
         "smallest-expected-block" smallest_expected_block: ByteSize = "4KiB" in "64B" to "1GiB", "The node has capacity divided by this as its number of block slots";
         "eviction" eviction: Eviction = "lru", "Which block goes when room is needed: lru, s3fifo, sieve or agents, as in tidepool sim";

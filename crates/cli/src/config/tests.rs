@@ -147,6 +147,7 @@ fn each_bad_value_is_named_with_what_is_allowed() {
         ("node", "capacity", "5", "5", "a size as in 80GiB"),
         ("node", "name", "\"../x\"", "\"../x\"", "auto or 1 to 64 characters"),
         ("node", "dir", "\"relative\"", "\"relative\"", "an absolute path"),
+        ("node", "access", "\"group:no such group\"", "\"group:no such group\"", "user, everyone, or group:"),
         ("node", "data-listen", "\"localhost:1\"", "\"localhost:1\"", "an IP address and a port"),
         ("node", "data-advertise", "\"nowhere\"", "\"nowhere\"", "host:port"),
         ("node", "catalogs", "[]", "[]", "a list of 1 to 16"),

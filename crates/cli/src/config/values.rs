@@ -200,6 +200,31 @@ impl fmt::Display for Admission {
 
 as_text!(Admission);
 
+/// Who may use a node's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Access(pub tidepool_node::Access);
+
+impl Value for Access {
+    const ALLOWED: &'static str = "user, everyone, or group: and the name or number of a group of this host";
+    const NAME: &'static str = "WHO";
+}
+
+impl FromStr for Access {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        text.parse().map(Self).map_err(|_| format!("allowed is {}", Self::ALLOWED))
+    }
+}
+
+impl fmt::Display for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+as_text!(Access);
+
 /// A directory by its absolute path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dir(pub PathBuf);

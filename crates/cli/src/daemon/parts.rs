@@ -27,6 +27,7 @@ pub fn node_config(config: &NodeConfig, catalogs: Vec<String>) -> tidepool_node:
     tidepool_node::NodeConfig {
         name: config.name.0.clone(),
         dir: config.dir.0.clone(),
+        access: config.access.0,
         capacity: config.capacity,
         smallest_expected_block: config.smallest_expected_block,
         eviction: config.eviction.0,
