@@ -256,6 +256,30 @@ fn a_directory_that_cannot_be_is_named_with_its_field() {
     assert!(says.contains("node.dir") && says.contains("/proc/nowhere"), "{says}");
 }
 
+/// A node whose directory lies on a disk was taken without a word: its blocks were written to the disk all the time, and read back
+/// from it under memory pressure. It starts, and warns of the mount and its kind.
+#[test]
+fn a_directory_that_is_not_in_memory_is_warned_of_with_its_mount() {
+    const TMPFS: u32 = 0x0102_1994;
+    let disk = env!("CARGO_TARGET_TMPDIR");
+    if rustix::fs::statfs(disk).unwrap().f_type as u32 == TMPFS {
+        eprintln!("SKIPPED: {disk} is in memory");
+        return;
+    }
+    for (dir, warned) in [(tempfile::tempdir_in(disk).unwrap(), true), (memory_dir(), false)] {
+        let files = memory_dir();
+        let log = files.path().join("log");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidepool"));
+        command.stderr(std::fs::File::create(&log).unwrap());
+        let node = Daemon::start_with(&pool_args(dir.path()), command);
+        assert!(node.run_with(&["put", "k"], b"x").status.success());
+        assert_eq!(node.stop().code(), Some(0));
+        let says = std::fs::read_to_string(&log).unwrap();
+        assert_eq!(says.contains("not a memory file system"), warned, "{says}");
+        assert!(!warned || says.contains(" mount=") && says.contains(" kind="), "{says}");
+    }
+}
+
 /// A program that could not write to its standard error panicked: commands ended with 101 instead of their own status, and
 /// a daemon's thread that logged was gone.
 #[test]

@@ -156,7 +156,9 @@ impl Pool {
         // Nothing is made for sizes that fit no mount.
         shape_of(config, None)?;
         fs::create_dir_all(&config.dir).map_err(at(&config.dir))?;
-        let huge_page = Mount::of(&config.dir)?.huge_page;
+        let mount = Mount::of(&config.dir)?;
+        mount.warn_unless_in_memory(&config.dir);
+        let huge_page = mount.huge_page;
         let shape = shape_of(config, huge_page)?;
         let lengths = [shape.map_bytes(), shape.slab_bytes()].map(|len| len.next_multiple_of(huge_page.unwrap_or(1)));
         let needed = ByteSize(lengths.iter().sum());
