@@ -4,7 +4,7 @@ use tidepool_locks::{Condvar, Mutex};
 use tidepool_transfer::conn::ConnError;
 use tidepool_types::Deadline;
 
-/// At most `most` things; a caller that finds all of them taken waits for one.
+/// At most `most` things; a caller that finds all of them lent waits for one.
 pub(crate) struct Bounded<T> {
     most: usize,
     /// Short sections: taking and giving back.
@@ -14,18 +14,18 @@ pub(crate) struct Bounded<T> {
 
 struct State<T> {
     idle: Vec<T>,
-    taken: usize,
+    lent: usize,
 }
 
-/// One thing while it is taken. Dropping it ends the thing; [`Taken::give_back`] keeps it for the next caller.
-pub(crate) struct Taken<'a, T> {
+/// One thing while a caller has it. Dropping it ends the thing; [`Lent::give_back`] keeps it for the next caller.
+pub(crate) struct Lent<'a, T> {
     from: &'a Bounded<T>,
     thing: Option<T>,
 }
 
 impl<T> Bounded<T> {
     pub(crate) fn new(most: usize) -> Self {
-        let state = State { idle: Vec::new(), taken: 0 };
+        let state = State { idle: Vec::new(), lent: 0 };
         Self { most, state: Mutex::new(state), freed: Condvar::new() }
     }
 
@@ -35,23 +35,23 @@ impl<T> Bounded<T> {
         until: Deadline,
         fit: impl Fn(&T) -> bool,
         make: impl FnOnce() -> Result<T, ConnError>,
-    ) -> Result<Taken<'_, T>, ConnError> {
+    ) -> Result<Lent<'_, T>, ConnError> {
         let idle = self.take_idle_or_room(until, fit)?;
-        // From here on the place counts as taken; the guard frees it if `make` fails.
-        let mut taken = Taken { from: self, thing: idle };
-        if taken.thing.is_none() {
-            taken.thing = Some(make()?);
+        // From here on the place counts as lent; the guard frees it if `make` fails.
+        let mut lent = Lent { from: self, thing: idle };
+        if lent.thing.is_none() {
+            lent.thing = Some(make()?);
         }
-        Ok(taken)
+        Ok(lent)
     }
 
     /// Takes an idle thing that `fit`s, if there is one.
-    pub(crate) fn take_idle(&self, fit: impl Fn(&T) -> bool) -> Option<Taken<'_, T>> {
+    pub(crate) fn take_idle(&self, fit: impl Fn(&T) -> bool) -> Option<Lent<'_, T>> {
         let mut state = self.state.lock();
         let place = state.idle.iter().rposition(fit)?;
         let thing = state.idle.swap_remove(place);
-        state.taken += 1;
-        Some(Taken { from: self, thing: Some(thing) })
+        state.lent += 1;
+        Some(Lent { from: self, thing: Some(thing) })
     }
 
     fn take_idle_or_room(&self, until: Deadline, fit: impl Fn(&T) -> bool) -> Result<Option<T>, ConnError> {
@@ -61,14 +61,14 @@ impl<T> Bounded<T> {
             match state.idle.pop() {
                 Some(thing) if fit(&thing) => break Some(thing),
                 Some(thing) => unfit.push(thing),
-                None if state.taken < self.most => break None,
+                None if state.lent < self.most => break None,
                 None if self.freed.wait_until(&mut state, until.instant()).timed_out() => {
                     return Err(ConnError::TimedOut);
                 }
                 None => {}
             }
         };
-        state.taken += 1;
+        state.lent += 1;
         // Ending a transport joins its threads: not under the lock.
         drop(state);
         drop(unfit);
@@ -82,9 +82,9 @@ impl<T> Bounded<T> {
     }
 }
 
-impl<T> Taken<'_, T> {
+impl<T> Lent<'_, T> {
     pub(crate) fn get(&mut self) -> &mut T {
-        self.thing.as_mut().expect("a taken thing is there until it is given back")
+        self.thing.as_mut().expect("a lent thing is there until it is given back")
     }
 
     /// Keeps the thing for the next caller.
@@ -95,10 +95,10 @@ impl<T> Taken<'_, T> {
     }
 }
 
-impl<T> Drop for Taken<'_, T> {
+impl<T> Drop for Lent<'_, T> {
     fn drop(&mut self) {
         drop(self.thing.take());
-        self.from.state.lock().taken -= 1;
+        self.from.state.lock().lent -= 1;
         self.from.freed.notify_one();
     }
 }

@@ -4,7 +4,7 @@
 use crate::client::Client;
 use crate::config::Verify;
 use crate::counters::add;
-use crate::peers::{Memory, Peer};
+use crate::peers::{MappedNode, Peer};
 use std::sync::Arc;
 use tidepool_store::{DeviceOutcome, DeviceRead};
 use tidepool_transfer::door::{DevicePiece, Door};
@@ -102,12 +102,18 @@ impl Client {
         PinnedForDevice { client: self.clone(), door: Arc::clone(door) }
     }
 
-    fn local_memories(&self, each: impl Fn(&Memory)) {
+    fn local_memories(&self, each: impl Fn(&MappedNode)) {
         self.core().peers.table().locals.iter().filter_map(|peer| peer.memory()).for_each(|memory| each(memory));
     }
 
     /// Counts, and lets the owner know what was used.
-    fn note_device_reads(&self, peer: &Peer, memory: &Memory, reads: &[DeviceRead<'_>], outcomes: &[DeviceOutcome]) {
+    fn note_device_reads(
+        &self,
+        peer: &Peer,
+        memory: &MappedNode,
+        reads: &[DeviceRead<'_>],
+        outcomes: &[DeviceOutcome],
+    ) {
         let core = self.core();
         let (mut ids, mut bytes, mut foreign, mut lost): (Vec<BlockId>, u64, u64, u64) = (Vec::new(), 0, 0, 0);
         memory.touch(&core.counters, |touch| {

@@ -7,7 +7,7 @@
 use crate::client::Client;
 use crate::counters::add;
 use crate::error::GetError;
-use crate::peers::{Memory, Peer};
+use crate::peers::{MappedNode, Peer};
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ struct Pinned {
     len: usize,
     slot: SlotName,
     /// Keeps the memory mapped, and the way to tell the owner.
-    memory: Arc<Memory>,
+    memory: Arc<MappedNode>,
 }
 
 // SAFETY: the bytes are immutable while they are pinned, so any thread may read them and any thread may let them go.

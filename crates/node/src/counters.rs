@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tidepool_store::PoolStats;
+use tidepool_store::NodeMemoryStats;
 use tidepool_types::{Latency, Metric, Value};
 use tidepool_wire::message::Reply;
 
@@ -68,10 +68,10 @@ counters! {
 
 impl Counters {
     /// Every number of the node and its pool.
-    pub(crate) fn collect(&self, pool: &PoolStats, capacity: u64) -> Vec<Metric> {
+    pub(crate) fn collect(&self, memory: &NodeMemoryStats, capacity: u64) -> Vec<Metric> {
         let mut out = Vec::with_capacity(64);
         self.collect_plain(&mut out);
-        collect_pool(pool, capacity, &mut out);
+        collect_memory(memory, capacity, &mut out);
         for (request, latency) in
             [("get", &self.get_latency), ("reserve", &self.reserve_latency), ("seal", &self.seal_latency)]
         {
@@ -83,44 +83,44 @@ impl Counters {
     }
 }
 
-fn collect_pool(pool: &PoolStats, capacity: u64, out: &mut Vec<Metric>) {
+fn collect_memory(memory: &NodeMemoryStats, capacity: u64, out: &mut Vec<Metric>) {
     use Value::{Counter, Gauge};
     out.extend([
         Metric::new("tidepool_node_capacity_bytes", "Bytes for blocks.", Gauge(capacity)),
-        Metric::new("tidepool_node_free_bytes", "Bytes that no block uses.", Gauge(pool.free_bytes)),
-        Metric::new("tidepool_node_blocks", "Blocks held.", Gauge(pool.blocks)),
-        Metric::new("tidepool_node_block_bytes", "Bytes of blocks held.", Gauge(pool.block_bytes)),
+        Metric::new("tidepool_node_free_bytes", "Bytes that no block uses.", Gauge(memory.free_bytes)),
+        Metric::new("tidepool_node_blocks", "Blocks held.", Gauge(memory.blocks)),
+        Metric::new("tidepool_node_block_bytes", "Bytes of blocks held.", Gauge(memory.block_bytes)),
         Metric::new(
             "tidepool_node_pinned_bytes",
             "Bytes of blocks that are pinned for good.",
-            Gauge(pool.pinned_bytes),
+            Gauge(memory.pinned_bytes),
         ),
-        Metric::new("tidepool_node_space_queue", "Writers that wait for space.", Gauge(pool.waiting)),
-        Metric::new("tidepool_node_reserved", "Reservations under way.", Gauge(pool.reserved)),
-        Metric::new("tidepool_node_holds", "Blocks held in place by views and sends.", Gauge(pool.holds)),
-        Metric::new("tidepool_node_sealed_total", "Blocks written.", Counter(pool.sealed_total)),
-        Metric::new("tidepool_node_evictions_total", "Blocks evicted.", Counter(pool.evictions_total)),
-        Metric::new("tidepool_node_evicted_bytes_total", "Bytes evicted.", Counter(pool.evicted_bytes_total)),
-        Metric::new("tidepool_node_removed_total", "Blocks removed on request.", Counter(pool.removed_total)),
+        Metric::new("tidepool_node_space_queue", "Writers that wait for space.", Gauge(memory.waiting)),
+        Metric::new("tidepool_node_reserved", "Reservations under way.", Gauge(memory.reserved)),
+        Metric::new("tidepool_node_holds", "Blocks held in place by views and sends.", Gauge(memory.holds)),
+        Metric::new("tidepool_node_sealed_total", "Blocks written.", Counter(memory.sealed_total)),
+        Metric::new("tidepool_node_evictions_total", "Blocks evicted.", Counter(memory.evictions_total)),
+        Metric::new("tidepool_node_evicted_bytes_total", "Bytes evicted.", Counter(memory.evicted_bytes_total)),
+        Metric::new("tidepool_node_removed_total", "Blocks removed on request.", Counter(memory.removed_total)),
         Metric::new(
             "tidepool_node_damaged_total",
             "Blocks found damaged and quarantined.",
-            Counter(pool.damaged_total),
+            Counter(memory.damaged_total),
         ),
         Metric::new(
             "tidepool_node_damaged_bytes",
             "Bytes out of use until the node restarts, because blocks in them were found damaged.",
-            Gauge(pool.damaged_bytes),
+            Gauge(memory.damaged_bytes),
         ),
         Metric::new(
             "tidepool_node_declined_total",
             "Blocks not let in because others would have had to go for them.",
-            Counter(pool.declined_total),
+            Counter(memory.declined_total),
         ),
         Metric::new(
             "tidepool_node_no_space_total",
             "Reservations refused for want of space.",
-            Counter(pool.no_space_total),
+            Counter(memory.no_space_total),
         ),
     ]);
 }

@@ -1,7 +1,7 @@
 //! The door for clients in the node's own process: their puts are served on their own thread.
 
 use crate::node::Shared;
-use crate::session::{Answer, Writes};
+use crate::serving::{Answer, Writes};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use tidepool_transfer::conn::ConnError;

@@ -1,4 +1,4 @@
-//! Which blocks were read too lately to be removed: what sessions note when they serve, and what clients on this host write
+//! Which blocks were read too lately to be removed: what a node notes when it serves, and what clients on this host write
 //! into their rings.
 
 use rustix::fd::OwnedFd;

@@ -33,7 +33,7 @@ mod pull;
 mod pulls;
 mod reservations;
 mod scrub;
-mod session;
+mod serving;
 
 pub use access::{Access, UnknownAccess};
 pub use config::NodeConfig;

@@ -4,7 +4,7 @@ use crate::config::NodeConfig;
 use crate::guests::Admission;
 use crate::node::{Shared, StartError};
 use crate::process::add;
-use crate::session::Session;
+use crate::serving::Serving;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, OwnedFd};
 use std::io;
@@ -89,7 +89,7 @@ pub(crate) fn accept_unix(shared: &Arc<Shared>, listener: &UnixListener) {
 pub(crate) fn accept_tcp(shared: &Arc<Shared>, listener: &TcpListener) {
     accept(shared, listener, false, || {
         let (stream, _) = listener.accept()?;
-        // They fail for a socket that is dead already: its session finds out.
+        // They fail for a socket that is dead already: its thread finds out.
         let _ = TcpOptions::default().apply(&stream);
         do_not_pace_on_one_host(&stream);
         Ok(stream.into())
@@ -128,8 +128,8 @@ fn admit(shared: &Arc<Shared>, socket: OwnedFd, local: bool) {
     };
     add(&shared.counters.connections_total, 1);
     let served = Arc::clone(shared);
-    let serve = move || Session::serve(&served, connection, local, &seat);
-    let thread = std::thread::Builder::new().name("session".to_owned()).stack_size(STACK_BYTES).spawn(serve);
+    let serve = move || Serving::serve(&served, connection, local, &seat);
+    let thread = std::thread::Builder::new().name("serving".to_owned()).stack_size(STACK_BYTES).spawn(serve);
     if let Err(error) = thread {
         tracing::warn!(%error, "no thread for a connection");
     }

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 use tidepool_locks::{Condvar, Mutex};
 use tidepool_store::inventory::Inventory;
-use tidepool_store::{OpenError, Pool, PoolConfig};
+use tidepool_store::{NodeMemory, NodeMemoryConfig, OpenError};
 use tidepool_transfer::direct::{self, Known};
 use tidepool_types::{ClientId, Deadline, Epoch, Metric, Value};
 
@@ -95,7 +95,7 @@ pub struct Node {
 /// What all threads of a node share.
 pub(crate) struct Shared {
     pub(crate) config: NodeConfig,
-    pub(crate) pool: Arc<Pool>,
+    pub(crate) memory: Arc<NodeMemory>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) processes: Processes,
     pub(crate) reservations: Reservations,
@@ -149,7 +149,7 @@ impl Node {
         let problem = descriptors::problem(config.max_connections, wanted_connections);
         problem.iter().for_each(|problem| tracing::warn!("{problem}"));
         let epoch = Epoch(random());
-        let pool = PoolConfig {
+        let memory = NodeMemoryConfig {
             dir: config.dir.clone(),
             name: config.name.clone(),
             epoch,
@@ -158,7 +158,7 @@ impl Node {
             eviction: config.eviction,
             admission: config.admission,
         };
-        let pool = Pool::create_while(&pool, go_on)?;
+        let memory = NodeMemory::create_while(&memory, go_on)?;
         let Listeners { unix, tcp, data_address, socket } = Listeners::open(&config)?;
         let socket_path = socket.0.clone();
         let info = NodeInfo {
@@ -166,11 +166,11 @@ impl Node {
             epoch,
             data_address: config.data_advertise.clone().unwrap_or_else(|| data_address.to_string()),
             socket: Some(socket_path.clone()),
-            capacity_bytes: pool.capacity(),
+            capacity_bytes: memory.capacity(),
             host_hint: host_name(),
         };
         let announce = AnnounceConfig { ack_bound: config.announce_timeout, ..AnnounceConfig::default() };
-        let inventory: Arc<dyn Inventory> = Arc::clone(&pool) as _;
+        let inventory: Arc<dyn Inventory> = Arc::clone(&memory) as _;
         let announcer = Announcer::start(inventory, info, config.catalogs.clone(), announce)
             .map_err(|error| StartError::Announce(error.to_string()))?;
         // So that the first put is known to the catalogs too.
@@ -182,7 +182,7 @@ impl Node {
         let shared = Arc::new(Shared {
             guests: Guests::new(config.max_connections),
             config,
-            pool,
+            memory,
             processes: Processes::new(Arc::clone(&counters)),
             counters,
             reservations: Reservations::default(),
@@ -226,7 +226,7 @@ impl Node {
     /// The node's incarnation.
     #[must_use]
     pub fn epoch(&self) -> Epoch {
-        self.shared.pool.epoch()
+        self.shared.memory.epoch()
     }
 
     /// Every number of the node.
@@ -249,8 +249,8 @@ impl Node {
 
     /// The node's memory.
     #[must_use]
-    pub fn pool(&self) -> &Arc<Pool> {
-        &self.shared.pool
+    pub fn memory(&self) -> &Arc<NodeMemory> {
+        &self.shared.memory
     }
 }
 
@@ -259,16 +259,16 @@ impl Shared {
     /// answered is announced, and a catalog that keeps silent costs the bound once.
     pub(crate) fn announce_all(&self) {
         let until = Deadline::after(2 * self.config.announce_timeout);
-        if !self.announcer.wait_announced(Inventory::latest(&*self.pool), until) {
+        if !self.announcer.wait_announced(Inventory::latest(&*self.memory), until) {
             add(&self.counters.unannounced, 1);
         }
     }
 
     pub(crate) fn metrics(&self) -> Vec<Metric> {
-        let mut metrics = self.counters.collect(&self.pool.stats(), self.pool.capacity());
+        let mut metrics = self.counters.collect(&self.memory.stats(), self.memory.capacity());
         let help = "Leases noted, expired ones that have not been dropped yet included.";
         metrics.push(Metric::new("tidepool_node_leases", help, Value::Gauge(self.leases.count())));
-        let latest = Inventory::latest(&*self.pool);
+        let latest = Inventory::latest(&*self.memory);
         for catalog in self.announcer.status() {
             let help = "Changes that a catalog has not acknowledged yet.";
             let waiting = Value::Gauge(latest.saturating_sub(catalog.acknowledged));
@@ -290,7 +290,7 @@ impl Shared {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        let Shared { stop, announcer, guests, pool, config, .. } = &*self.shared;
+        let Shared { stop, announcer, guests, memory, config, .. } = &*self.shared;
         stop.set();
         announcer.release();
         // New clients must not find a node that is going away.
@@ -305,7 +305,7 @@ impl Drop for Node {
         // Said and done here, not when the last thread lets go: one that hangs must not keep the node in the catalogs, nor
         // its memory on the host.
         announcer.stop();
-        pool.remove_files();
+        memory.remove_files();
         tracing::info!(node = %config.name, "stopped");
     }
 }
@@ -315,7 +315,7 @@ fn watch_processes(shared: &Shared) {
     while !shared.stop.wait(REAP_EVERY) {
         shared.processes.reap();
         shared.leases.collect();
-        shared.announcer.set_used_bytes(shared.pool.capacity() - shared.pool.stats().free_bytes);
+        shared.announcer.set_used_bytes(shared.memory.capacity() - shared.memory.stats().free_bytes);
     }
 }
 

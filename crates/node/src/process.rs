@@ -269,13 +269,13 @@ mod tests {
     use super::*;
     use std::os::unix::net::UnixStream;
     use std::time::Duration;
-    use tidepool_store::{Pool, PoolConfig};
+    use tidepool_store::{NodeMemory, NodeMemoryConfig};
     use tidepool_types::{BlockId, ByteSize, Deadline, Epoch, Key, NodeName, TenantSecret};
 
-    fn reservation(pool: &Arc<Pool>) -> Reservation {
+    fn reservation(memory: &Arc<NodeMemory>) -> Reservation {
         let key = Key::new(b"k").unwrap();
         let (id, soon) = (BlockId::derive(&TenantSecret::DEFAULT, key), Deadline::after(Duration::from_secs(10)));
-        pool.reserve(key, id, 1000, ClientId(1), soon, &|| true).unwrap().named()
+        memory.reserve(key, id, 1000, ClientId(1), soon, &|| true).unwrap().named()
     }
 
     /// A process that ended between the question whether it had and the answer was counted in the gauges for ever: what it
@@ -283,7 +283,7 @@ mod tests {
     #[test]
     fn what_comes_after_the_end_of_a_process_is_let_go_and_not_counted() {
         let dir = tempfile::tempdir_in("/dev/shm").unwrap();
-        let pool = Pool::create(&PoolConfig {
+        let memory = NodeMemory::create(&NodeMemoryConfig {
             dir: dir.path().to_owned(),
             name: NodeName::new("n").unwrap(),
             epoch: Epoch(1),
@@ -297,13 +297,13 @@ mod tests {
         let processes = Processes::new(Arc::clone(&counters));
         let (socket, _other) = UnixStream::pair().unwrap();
         let process = processes.at(&socket, ClientId(1)).unwrap();
-        process.quarantine(reservation(&pool));
+        process.quarantine(reservation(&memory));
         assert_eq!(counters.late_bytes.load(Ordering::Relaxed), 1000);
         process.let_go_of_everything();
-        process.quarantine(reservation(&pool));
+        process.quarantine(reservation(&memory));
         assert_eq!(counters.late_bytes.load(Ordering::Relaxed), 0);
         assert_eq!(counters.late_reservations.load(Ordering::Relaxed), 0);
-        assert_eq!(pool.stats().reserved, 0);
+        assert_eq!(memory.stats().reserved, 0);
     }
 
     #[test]

@@ -23,7 +23,7 @@ pub(crate) fn run(shared: &Shared, pull: &Pull) -> Vec<PullOutcome> {
     let mut outcomes = vec![PullOutcome::Unavailable; pull.keys.len()];
     let ids: Vec<Option<BlockId>> = pull.keys.iter().map(|key| id_of(key)).collect();
     for (outcome, id) in outcomes.iter_mut().zip(&ids) {
-        if id.is_some_and(|id| shared.pool.confirm(&[id])[0].is_some()) {
+        if id.is_some_and(|id| shared.memory.confirm(&[id])[0].is_some()) {
             *outcome = PullOutcome::Held;
         }
     }
@@ -35,7 +35,7 @@ pub(crate) fn run(shared: &Shared, pull: &Pull) -> Vec<PullOutcome> {
         shared.announce_all();
     }
     // A node that is told to move blocks from itself to itself keeps them.
-    if pull.remove_source && pull.epoch != shared.pool.epoch() {
+    if pull.remove_source && pull.epoch != shared.memory.epoch() {
         remove_at_source(shared, pull, &ids, &outcomes, until);
     }
     outcomes
@@ -126,8 +126,8 @@ fn pull_one(
     }
     let reserved = match is_move {
         // Its source will not have it any more: it is not to cost another block, least of all one that came the same way.
-        true => shared.pool.reserve_free(key, id, len, shared.client),
-        false => shared.pool.reserve(key, id, len, shared.client, until, &|| !shared.stop.is_set()),
+        true => shared.memory.reserve_free(key, id, len, shared.client),
+        false => shared.memory.reserve(key, id, len, shared.client, until, &|| !shared.stop.is_set()),
     };
     let reservation = match reserved {
         Ok(_) if shared.draining.is_set() => return PullOutcome::NoSpace,

@@ -21,7 +21,7 @@ pub(crate) fn run(shared: &Shared) {
         return;
     }
     let (shortest, longest) = SHORTEST_PASS;
-    let shortest = time_for(shared.pool.capacity(), rate).clamp(shortest, longest);
+    let shortest = time_for(shared.memory.capacity(), rate).clamp(shortest, longest);
     loop {
         let started = Instant::now();
         if pass(shared, rate) || shared.stop.wait(shortest.saturating_sub(started.elapsed())) {
@@ -48,8 +48,8 @@ fn pass(shared: &Shared, rate: u64) -> bool {
 fn step(shared: &Shared, mut cursor: u64, enough: u64) -> (u64, Option<u64>) {
     let mut read = 0;
     while read < enough {
-        let Some((hold, next)) = shared.pool.hold_from(cursor) else {
-            return (read + SLOT * shared.pool.slots_used().saturating_sub(cursor), None);
+        let Some((hold, next)) = shared.memory.hold_from(cursor) else {
+            return (read + SLOT * shared.memory.slots_used().saturating_sub(cursor), None);
         };
         let bytes = hold.bytes().len() as u64;
         hold.quarantine_if_damaged();

@@ -282,7 +282,7 @@ fn a_byte_flipped_in_a_stored_key_is_damage() {
 fn a_nearly_empty_pool_is_not_scrubbed_without_a_pause() {
     let started = Instant::now();
     let node = start_with("idle", |config| config.scrub_rate.0 = 128 << 20);
-    let shortest_pass = node.node.pool().capacity() as f64 / f64::from(128 << 20);
+    let shortest_pass = node.node.memory().capacity() as f64 / f64::from(128 << 20);
     node.unix(1).put(b"k", &content(b"k", 4096));
     let scrubbed = || node.metric("tidepool_node_scrubbed_bytes_total");
     eventually("three passes", || scrubbed() >= 3 * 4096);

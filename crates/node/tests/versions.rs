@@ -41,7 +41,7 @@ fn a_higher_version_is_written_over_a_lower_one_and_not_the_other_way_round() {
     client.put(b"k", &content(b"k", 100));
     assert!(matches!(put_version(&mut client, b"k", &[5; 200], 5), SealOutcome::Sealed(_)));
     assert!(matches!(put_version(&mut client, b"k", &[4; 300], 4), SealOutcome::Held(_)));
-    assert_eq!(node.node.pool().peek(&id(b"k")).unwrap().bytes(), [5; 200]);
+    assert_eq!(node.node.memory().peek(&id(b"k")).unwrap().bytes(), [5; 200]);
     assert_eq!(supersede(&mut client, b"k", 5).items, [SupersedeOutcome::Kept(Version(5))]);
     assert_eq!(supersede(&mut client, b"k", 6).items, [SupersedeOutcome::Removed]);
     assert_eq!(supersede(&mut client, b"k", 6).items, [SupersedeOutcome::Absent]);

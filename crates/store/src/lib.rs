@@ -1,7 +1,7 @@
 //! A node's memory: slabs, slots, the shared index, the allocator and the read protocol.
 //!
 //! A node has two shared files: the *map* (a control page, a header per slot, the index; clients see it read-only) and the
-//! *slab* (the blocks' bytes). [`Pool`] is the owner's side: it reserves, seals, evicts, holds and lists. [`Mapping`] is a
+//! *slab* (the blocks' bytes). [`NodeMemory`] is the owner's side: it reserves, seals, evicts, holds and lists. [`Mapping`] is a
 //! client's side: it finds and copies blocks without asking anybody, and [`ShmTransport`] offers that as a transport.
 //! `docs/protocol.md` has both files byte by byte. Nothing here opens a socket or knows of catalogs.
 
@@ -16,9 +16,9 @@ mod heap;
 mod journal;
 mod layout;
 mod mapping;
-mod memory;
+mod memory_file;
+mod node_memory;
 mod placed;
-mod pool;
 mod protocol;
 mod ring;
 mod shm;
@@ -27,8 +27,9 @@ mod sync;
 pub use device::{DeviceOutcome, DeviceRead, DeviceWrite, device_len};
 pub use layout::{FORMAT_VERSION, FormatError, MAX_SLOTS};
 pub use mapping::{Found, MapError, Mapping};
-pub use pool::{
-    BlockTerms, Hold, NoRoom, OpenError, Pool, PoolConfig, PoolStats, Reservation, Sealed, Unnamed, clear_socket,
+pub use node_memory::{
+    BlockTerms, Hold, NoRoom, NodeMemory, NodeMemoryConfig, NodeMemoryStats, OpenError, Reservation, Sealed, Unnamed,
+    clear_socket,
 };
 pub use ring::{LeaseRing, LeaseWriter, host_time};
 pub use shm::ShmTransport;

@@ -1,7 +1,7 @@
 //! A client's side of a node's memory: finds blocks in the shared index without asking anybody.
 
 use crate::layout::{CONTROL_BYTES, FormatError, Shape};
-use crate::memory::{Memory, prefetch};
+use crate::memory_file::{MemoryFile, prefetch};
 use crate::protocol::{Described, Index, LINE_WORDS, generation_of, load_sealed, unchanged};
 use crate::sync::AtomicU64;
 use std::io;
@@ -33,9 +33,9 @@ pub struct Mapping {
     /// Whether no device gets it any more.
     is_retired: AtomicBool,
     shape: Shape,
-    map: Memory,
-    slab: Memory,
-    writable: Option<Memory>,
+    map: MemoryFile,
+    slab: MemoryFile,
+    writable: Option<MemoryFile>,
 }
 
 /// What became of pinning the slab.
@@ -67,9 +67,9 @@ pub struct Found {
 impl Mapping {
     /// Maps the files that a node handed out, after checking that they are a node's.
     pub fn open(map: &OwnedFd, slab: &OwnedFd, writable: Option<&OwnedFd>) -> Result<Self, MapError> {
-        let (map, slab) = (Memory::map(map, false)?, Memory::map(slab, false)?);
+        let (map, slab) = (MemoryFile::map(map, false)?, MemoryFile::map(slab, false)?);
         let shape = Shape::read(map.words(), slab.words())?;
-        let writable = writable.map(|file| Memory::map(file, true)).transpose()?;
+        let writable = writable.map(|file| MemoryFile::map(file, true)).transpose()?;
         if let Some(writable) = writable.as_ref().filter(|writable| writable.len() != slab.len()) {
             let (found, expected) = (writable.len(), slab.len());
             return Err(FormatError::Length { file: "slab", found, expected }.into());
@@ -227,7 +227,7 @@ impl Mapping {
     }
 
     /// The slab as a device gets it: the writable mapping serves both ways, and pages need to be pinned once only.
-    fn device_slab(&self) -> &Memory {
+    fn device_slab(&self) -> &MemoryFile {
         self.writable.as_ref().unwrap_or(&self.slab)
     }
 
@@ -277,15 +277,15 @@ impl Found {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pool::tests::pool;
+    use crate::node_memory::tests::memory;
     use tidepool_cuda::fake::Fake;
     use tidepool_cuda::{Choice, Gpu};
 
     /// One refusal was for good: everything that the engine moved went through memory of its own until it was restarted.
     #[test]
     fn a_slab_that_could_not_be_pinned_is_tried_again_later_and_let_go_when_nobody_wants_it() {
-        let fixture = pool(1 << 20, 4096);
-        let [map, slab] = fixture.pool.readable().map(|fd| fd.try_clone_to_owned().unwrap());
+        let fixture = memory(1 << 20, 4096);
+        let [map, slab] = fixture.memory.readable().map(|fd| fd.try_clone_to_owned().unwrap());
         let mapping = Mapping::open(&map, &slab, None).unwrap();
         let driver = Arc::new(Fake::default());
         let gpu = Gpu::with_choice(driver.clone(), Choice::default());

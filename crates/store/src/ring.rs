@@ -8,7 +8,7 @@
 
 use crate::layout::FormatError;
 use crate::mapping::MapError;
-use crate::memory::{self, Memory};
+use crate::memory_file::{self, MemoryFile};
 use crate::sync::{AtomicU64, Ordering, fence};
 use rustix::fs::{MemfdFlags, SealFlags};
 use std::io;
@@ -34,7 +34,7 @@ pub fn host_time() -> Duration {
     Duration::new(now.tv_sec.cast_unsigned(), now.tv_nsec as u32)
 }
 
-fn entry(memory: &Memory, number: u64) -> &[AtomicU64] {
+fn entry(memory: &MemoryFile, number: u64) -> &[AtomicU64] {
     let start = HEADER_WORDS + (number % ENTRIES) as usize * ENTRY_WORDS;
     &memory.words()[start..start + ENTRY_WORDS]
 }
@@ -42,7 +42,7 @@ fn entry(memory: &Memory, number: u64) -> &[AtomicU64] {
 /// The owner's side.
 pub struct LeaseRing {
     file: OwnedFd,
-    memory: Memory,
+    memory: MemoryFile,
     taken: u64,
 }
 
@@ -50,10 +50,10 @@ impl LeaseRing {
     /// Makes a ring for one client.
     pub fn create() -> io::Result<Self> {
         let file = rustix::fs::memfd_create("tidepool-leases", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-        memory::allocate(&file, RING_BYTES, &|| true)?;
+        memory_file::allocate(&file, RING_BYTES, &|| true)?;
         // A client that made it shorter would have its owner read what is not there.
         rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
-        let memory = Memory::map(&file, true)?;
+        let memory = MemoryFile::map(&file, true)?;
         for (word, value) in memory.words().iter().zip([MAGIC, VERSION]) {
             word.store(value, Ordering::Release);
         }
@@ -87,7 +87,7 @@ impl LeaseRing {
 
 /// The client's side.
 pub struct LeaseWriter {
-    memory: Memory,
+    memory: MemoryFile,
     published: u64,
     /// Entries that the owner is known to have taken.
     taken: u64,
@@ -96,7 +96,7 @@ pub struct LeaseWriter {
 impl LeaseWriter {
     /// Maps the ring that a node handed out.
     pub fn open(file: &OwnedFd) -> Result<Self, MapError> {
-        let memory = Memory::map(file, true)?;
+        let memory = MemoryFile::map(file, true)?;
         if memory.len() != RING_BYTES {
             return Err(FormatError::Length { file: "ring", found: memory.len(), expected: RING_BYTES }.into());
         }

@@ -5,7 +5,7 @@
 //! together, and each is checked after all are copied. The clock is looked at every [`RUN_BYTES`], inside a block too.
 
 use crate::mapping::{Found, Mapping};
-use crate::memory::prefetch;
+use crate::memory_file::prefetch;
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -396,13 +396,13 @@ mod tests {
         let (from, mut to) = (vec![7u8; len], vec![0u8; len]);
         let (from, into) = (Region::of(&from), Region::of_mut(&mut to));
         let mut jobs = [CopyJob { to: Regions::One(into), from: Regions::One(from), len: len as u64, checksums: None }];
-        let pool = CopyPool::new(0);
+        let memory = CopyPool::new(0);
         // SAFETY: both buffers are this test's own.
-        assert!(!unsafe { copy_jobs(&pool, &mut jobs, Deadline::after(std::time::Duration::ZERO), |_| ()) });
+        assert!(!unsafe { copy_jobs(&memory, &mut jobs, Deadline::after(std::time::Duration::ZERO), |_| ()) });
         assert!(to[..RUN_BYTES as usize].iter().all(|byte| *byte == 7) && to[RUN_BYTES as usize..] == [0, 0]);
         let later = Deadline::after(std::time::Duration::from_secs(60));
         // SAFETY: as above.
-        assert!(unsafe { copy_jobs(&pool, &mut jobs, later, |_| ()) });
+        assert!(unsafe { copy_jobs(&memory, &mut jobs, later, |_| ()) });
         assert!(to.iter().all(|byte| *byte == 7));
     }
 }

@@ -15,9 +15,9 @@ fn word(bytes: &[u8], at: usize) -> u64 {
 #[test]
 fn the_map_and_the_slab_are_laid_out_as_documented() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
-    let pool = create(dir.path(), "golden", Epoch(0x1122_3344_5566_7788), 64 << 10, 4096);
+    let memory = create(dir.path(), "golden", Epoch(0x1122_3344_5566_7788), 64 << 10, 4096);
     for (key, bytes) in [(&b"key"[..], &b"hello, pool"[..]), (b"second key", &[7; 3000])] {
-        assert!(matches!(put(&pool, key, bytes), Ok(Sealed::New(_))));
+        assert!(matches!(put(&memory, key, bytes), Ok(Sealed::New(_))));
     }
     let map = std::fs::read(dir.path().join("golden.map")).unwrap();
     let slab = std::fs::read(dir.path().join("golden.slab")).unwrap();

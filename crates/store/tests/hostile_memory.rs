@@ -43,14 +43,14 @@ fn garbage_in_headers_and_index_is_never_believed() {
     println!("seed {seed}");
     let mut numbers = Numbers(seed);
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
-    let pool = create(dir.path(), "fuzz", Epoch(3), 256 << 10, 4096);
+    let memory = create(dir.path(), "fuzz", Epoch(3), 256 << 10, 4096);
     for n in 0..20u64 {
         let bytes = vec![n as u8; 1000 * (n as usize + 1)];
-        assert!(put(&pool, &n.to_le_bytes(), &bytes).is_ok());
+        assert!(put(&memory, &n.to_le_bytes(), &bytes).is_ok());
     }
     let map = std::fs::OpenOptions::new().write(true).open(dir.path().join("fuzz.map")).unwrap();
     let good = std::fs::read(dir.path().join("fuzz.map")).unwrap();
-    let [map_fd, slab_fd] = pool.readable().map(|fd| fd.try_clone_to_owned().unwrap());
+    let [map_fd, slab_fd] = memory.readable().map(|fd| fd.try_clone_to_owned().unwrap());
     let mapping = Arc::new(Mapping::open(&map_fd, &slab_fd, None).unwrap());
     let mut reader = ShmTransport::new(mapping, Arc::new(CopyPool::new(0)), true);
     for _ in 0..setting("TIDEPOOL_FUZZ_CASES", 3000) {

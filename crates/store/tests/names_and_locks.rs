@@ -9,11 +9,11 @@ use std::fs::{self, File};
 use std::path::Path;
 use tidepool_policy::admission::Rule;
 use tidepool_policy::eviction::Policy;
-use tidepool_store::{OpenError, Pool, PoolConfig};
+use tidepool_store::{NodeMemory, NodeMemoryConfig, OpenError};
 use tidepool_types::{ByteSize, Epoch, NodeName};
 
-fn config(dir: &Path) -> PoolConfig {
-    PoolConfig {
+fn config(dir: &Path) -> NodeMemoryConfig {
+    NodeMemoryConfig {
         dir: dir.to_owned(),
         name: NodeName::new("n").unwrap(),
         epoch: Epoch(2),
@@ -49,7 +49,7 @@ fn a_name_whose_leftovers_another_node_is_removing_is_waited_for() {
         }
         true
     };
-    Pool::create_while(&config(dir.path()), &go_on).unwrap();
+    NodeMemory::create_while(&config(dir.path()), &go_on).unwrap();
 }
 
 #[test]
@@ -58,19 +58,19 @@ fn a_node_that_waits_for_its_name_can_be_told_to_stop() {
     let _lock = being_cleared(dir.path());
     let asked = Cell::new(0);
     let go_on = || asked.replace(asked.get() + 1) < 5;
-    assert!(matches!(Pool::create_while(&config(dir.path()), &go_on), Err(OpenError::Stopped)));
+    assert!(matches!(NodeMemory::create_while(&config(dir.path()), &go_on), Err(OpenError::Stopped)));
 }
 
 #[test]
 fn an_owner_can_remove_its_files_while_the_pool_is_in_use_and_takes_nobody_elses_later() {
     // A node whose threads hung left its files behind when it ended, for they went with the last use of the pool.
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
-    let pool = create(dir.path(), "n", Epoch(1), 1 << 20, 4096);
-    pool.remove_files();
+    let memory = create(dir.path(), "n", Epoch(1), 1 << 20, 4096);
+    memory.remove_files();
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
-    common::put(&pool, b"k", b"bytes").unwrap();
-    let next = Pool::create(&config(dir.path())).unwrap();
-    drop(pool);
+    common::put(&memory, b"k", b"bytes").unwrap();
+    let next = NodeMemory::create(&config(dir.path())).unwrap();
+    drop(memory);
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 3, "those of the next owner");
     drop(next);
 }

@@ -3,12 +3,12 @@
 //! The stream of answers drives the stream of messages: the next message is read when the answer to the one before has
 //! been taken, so nothing queues up here, and a stream that nobody polls any more is gone.
 
+mod intake;
 pub mod progress;
-mod session;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use session::Session;
+pub(crate) use intake::Intake;
 
 use crate::core::Core;
 use std::pin::Pin;
@@ -22,7 +22,7 @@ use tonic::{Status, Streaming};
 /// The answers to one inventory stream.
 pub struct Answers {
     inbound: Streaming<InventoryUp>,
-    session: Session,
+    intake: Intake,
     ended: oneshot::Receiver<&'static str>,
     finished: bool,
 }
@@ -30,8 +30,8 @@ pub struct Answers {
 impl Answers {
     /// Admits the node that `hello` introduces.
     pub(crate) fn admit(core: Arc<Core>, hello: InventoryUp, inbound: Streaming<InventoryUp>) -> Result<Self, Status> {
-        let (session, ended) = Session::admit(core, hello)?;
-        Ok(Self { inbound, session, ended, finished: false })
+        let (intake, ended) = Intake::admit(core, hello)?;
+        Ok(Self { inbound, intake, ended, finished: false })
     }
 
     fn next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<InventoryDown, Status>>> {
@@ -44,7 +44,7 @@ impl Answers {
                 Some(Ok(message)) => message,
                 Some(Err(_)) | None => return Poll::Ready(None),
             };
-            match self.session.take(message) {
+            match self.intake.take(message) {
                 Ok(Some(answer)) => return Poll::Ready(Some(Ok(answer))),
                 Ok(None) => {}
                 Err(status) => return Poll::Ready(Some(Err(status))),

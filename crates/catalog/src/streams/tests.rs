@@ -1,6 +1,6 @@
 //! A stream under full churn that loses, repeats and cuts messages ends equal to the inventory it speaks for.
 
-use super::session::Session;
+use super::intake::Intake;
 use crate::config::CatalogConfig;
 use crate::core::Core;
 use crate::index::Index;
@@ -75,9 +75,9 @@ impl Node {
     }
 }
 
-/// Sends to a session as an announcer does, over a line that loses, repeats and cuts.
+/// Sends to an intake as an announcer does, over a line that loses, repeats and cuts.
 struct Line {
-    session: Session,
+    intake: Intake,
     node: Node,
     random: Random,
     faulty: bool,
@@ -105,7 +105,7 @@ impl Line {
     }
 
     fn deliver(&mut self, up: InventoryUp) {
-        let down = self.session.take(up).expect("messages are well formed");
+        let down = self.intake.take(up).expect("messages are well formed");
         if let Some(InventoryDown { message: Some(inventory_down::Message::Resync(_)) }) = down {
             self.resync = true;
         }
@@ -161,10 +161,10 @@ fn run(seed: u64) -> (Arc<Core>, Line) {
     let core = Arc::new(Core::new(&CatalogConfig::default()));
     let info = NodeInfo { name: "n".to_owned(), ..NodeInfo::default() };
     let hello = InventoryUp { message: Some(Message::Hello(Hello { node: Some(info) })) };
-    let (session, _ended) = Session::admit(core.clone(), hello).unwrap();
+    let (intake, _ended) = Intake::admit(core.clone(), hello).unwrap();
     let node = Node { slots: vec![None; 300], changes: Vec::new() };
     let (random, history) = (Random(seed), Vec::new());
-    let mut line = Line { session, node, random, faulty: true, history, snapshot: 0, resync: true, sent: 0 };
+    let mut line = Line { intake, node, random, faulty: true, history, snapshot: 0, resync: true, sent: 0 };
     for _ in 0..400 {
         if line.resync {
             line.send_snapshot();

@@ -39,7 +39,7 @@ pub(super) struct ClientArgs {
 }
 
 /// A connection, and the log that goes with it.
-pub(super) struct Session {
+pub(super) struct Connected {
     pub(super) client: Client,
     /// How it is configured, for who needs more clients like it.
     pub(super) settings: tidepool_client::ClientConfig,
@@ -50,7 +50,7 @@ pub(super) struct Session {
     _logs: Option<Logs>,
 }
 
-impl Session {
+impl Connected {
     /// The client for all that the command does: it is over when `--deadline` has passed since the command began to connect.
     pub(super) fn in_time(&self) -> Client {
         self.client.until(self.deadline)
@@ -85,13 +85,13 @@ pub(super) fn state(node: &PoolNode) -> &'static str {
 /// Says on standard error which of `nodes` have not answered, and `what` follows from that. A command that has not heard
 /// from everybody is done in part.
 pub(super) fn outcome_without(
-    session: &Session,
+    connected: &Connected,
     unanswered: &BTreeSet<NodeName>,
     nodes: &[PoolNode],
     what: &str,
 ) -> Option<Status> {
     // Nobody has said which other hosts there are.
-    let alone = nodes.iter().all(|node| node.state.is_none()) && !session.in_time().catalog_answers();
+    let alone = nodes.iter().all(|node| node.state.is_none()) && !connected.in_time().catalog_answers();
     if alone {
         output::complain(&format!("no catalog answered, and nodes on other hosts could not be asked: {what}"));
     }
@@ -116,7 +116,7 @@ pub(super) fn blame(error: NodeError) -> Box<dyn Error> {
 
 impl ClientArgs {
     /// Connects as the configuration says. Nothing is logged unless a flag asks for it: the command says itself what failed.
-    pub(super) fn connect(&self) -> Result<Session, Box<dyn Error>> {
+    pub(super) fn connect(&self) -> Result<Connected, Box<dyn Error>> {
         let wants_log = self.log != LogOptions::default();
         let flags = Layer { client: self.client.clone(), log: self.log.clone(), ..Layer::default() };
         let config = config::load(self.config.as_deref(), flags)?;
@@ -124,7 +124,7 @@ impl ClientArgs {
         let place = format!("catalogs {}, nodes in {}", config.client.catalogs, config.client.dir);
         let deadline = Deadline::after(config.client.deadline.0);
         let settings = settings(&config.client);
-        Ok(Session { client: Client::connect(settings.clone())?, settings, place, deadline, _logs: logs })
+        Ok(Connected { client: Client::connect(settings.clone())?, settings, place, deadline, _logs: logs })
     }
 
     /// The key that `argument` means.

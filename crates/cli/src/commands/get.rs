@@ -31,8 +31,8 @@ pub struct GetArgs {
 /// Runs the command.
 pub(super) fn run(args: &GetArgs) -> Outcome {
     let key = args.client.key(&args.key)?;
-    let session = args.client.connect()?;
-    let found = progress::waiting("reading", || session.in_time().get(&key))?;
+    let connected = args.client.connect()?;
+    let found = progress::waiting("reading", || connected.in_time().get(&key))?;
     if let Some(data) = &found {
         match &args.output {
             Some(file) => save(file, data).map_err(|error| format!("{}: {error}", file.display()))?,
@@ -48,7 +48,7 @@ pub(super) fn run(args: &GetArgs) -> Outcome {
         return Ok(Status::SUCCESS);
     }
     let key = args.client.show(&key);
-    output::complain(&format!("{key}: not found{} ({})", why(&session.client), session.place));
+    output::complain(&format!("{key}: not found{} ({})", why(&connected.client), connected.place));
     Ok(Status(NOT_FOUND))
 }
 

@@ -31,13 +31,13 @@ pub struct LsArgs {
 
 /// Runs the command.
 pub(super) fn run(args: &LsArgs) -> Outcome {
-    let session = args.client.connect()?;
-    let nodes = session.expect_nodes()?;
+    let connected = args.client.connect()?;
+    let nodes = connected.expect_nodes()?;
     let pattern = args.matching.clone().map_or(Pattern::All, Pattern::Regex);
     let (mut cursor, mut left, mut seen) = (Some(ListCursor::default()), args.limit, Seen::default());
     let mut unanswered = BTreeSet::<NodeName>::new();
     while let Some(from) = cursor.filter(|_| left > 0) {
-        let page = session.in_time().list(&pattern, &from, left.min(PAGE) as u32).map_err(blame)?;
+        let page = connected.in_time().list(&pattern, &from, left.min(PAGE) as u32).map_err(blame)?;
         unanswered.extend(page.unanswered);
         let fresh: Vec<Listed> = page.entries.into_iter().filter(|block| seen.is_new(&block.key)).collect();
         let shown = &fresh[..fresh.len().min(usize::try_from(left).unwrap_or(usize::MAX))];
@@ -47,7 +47,8 @@ pub(super) fn run(args: &LsArgs) -> Outcome {
         left -= shown.len() as u64;
         cursor = page.next;
     }
-    Ok(outcome_without(&session, &unanswered, &nodes, "what only they hold is missing here").unwrap_or(Status::SUCCESS))
+    Ok(outcome_without(&connected, &unanswered, &nodes, "what only they hold is missing here")
+        .unwrap_or(Status::SUCCESS))
 }
 
 /// Blocks already listed: one with replicas can come on several pages.

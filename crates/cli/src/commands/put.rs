@@ -1,6 +1,6 @@
 //! `tidepool put`: stores a file, or what comes in, as one block.
 
-use super::client::{ClientArgs, Outcome, PARTIAL, Session, state};
+use super::client::{ClientArgs, Connected, Outcome, PARTIAL, state};
 use crate::Status;
 use crate::{keys, output, progress};
 use clap::Args;
@@ -39,19 +39,19 @@ pub struct PutArgs {
 pub(super) fn run(args: &PutArgs) -> Outcome {
     let key = args.client.key(&args.key)?;
     let data = read(args.file.as_deref().filter(|file| *file != Path::new("-")))?;
-    let session = args.client.connect()?;
+    let connected = args.client.connect()?;
     if let Some(name) = &args.prefer {
-        warn_unless_known(&session, name);
+        warn_unless_known(&connected, name);
     }
     let options =
         PutOptions { replicas: args.replicas, prefer: args.prefer.iter().cloned().collect(), ..PutOptions::default() };
-    let stored = progress::waiting("storing", || session.in_time().put(&key, &data, &options));
-    let stored = stored.map_err(|error| format!("{error} ({})", session.place))?;
+    let stored = progress::waiting("storing", || connected.in_time().put(&key, &data, &options));
+    let stored = stored.map_err(|error| format!("{error} ({})", connected.place))?;
     report(args, &key, data.len(), stored)?;
     if stored.replicas >= args.replicas {
         return Ok(Status::SUCCESS);
     }
-    let (key, why) = (args.client.show(&key), why_fewer(&session, stored, args.replicas));
+    let (key, why) = (args.client.show(&key), why_fewer(&connected, stored, args.replicas));
     output::complain(&format!("{key}: {} of {} copies: {why}", stored.replicas, args.replicas));
     Ok(Status(PARTIAL))
 }
@@ -80,8 +80,8 @@ fn report(args: &PutArgs, key: &[u8], len: usize, Stored { replicas, moved }: St
 }
 
 /// Why there are fewer copies than wanted.
-fn why_fewer(session: &Session, stored: Stored, wanted: u32) -> String {
-    let nodes = session.in_time().members();
+fn why_fewer(connected: &Connected, stored: Stored, wanted: u32) -> String {
+    let nodes = connected.in_time().members();
     let living = nodes.iter().filter(|node| node.state != Some(NodeState::Dead)).count();
     match living {
         _ if stored.replicas == 0 => "a full node declined it (node.admission)".to_owned(),
@@ -92,8 +92,8 @@ fn why_fewer(session: &Session, stored: Stored, wanted: u32) -> String {
 }
 
 /// A preference for a node that is not there goes unheeded: better said, since a typo looks the same.
-fn warn_unless_known(session: &Session, name: &NodeName) {
-    let nodes = session.in_time().members();
+fn warn_unless_known(connected: &Connected, name: &NodeName) {
+    let nodes = connected.in_time().members();
     let mut living = nodes.iter().filter(|node| node.state != Some(NodeState::Dead)).map(|node| node.name.as_str());
     if living.any(|known| known == name.as_str()) {
         return;

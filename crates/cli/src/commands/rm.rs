@@ -1,7 +1,7 @@
 //! `tidepool rm`: removes blocks by key, by regular expression, or all of them.
 
 use super::Usage;
-use super::client::{ClientArgs, NOT_FOUND, Outcome, Session, blame, outcome_without};
+use super::client::{ClientArgs, Connected, NOT_FOUND, Outcome, blame, outcome_without};
 use crate::Status;
 use crate::{keys, output, progress};
 use clap::Args;
@@ -48,19 +48,20 @@ pub(super) fn run(args: &RmArgs) -> Outcome {
         let empty = "an empty expression is found in every key: give --all if that is meant";
         return Err(Usage(empty.to_owned()).into());
     }
-    let session = args.client.connect()?;
-    let nodes = session.expect_nodes()?;
+    let connected = args.client.connect()?;
+    let nodes = connected.expect_nodes()?;
     match &args.matching {
         Some(regex) => {
-            let removals = progress::waiting("removing", || session.in_time().remove_matching(regex)).map_err(blame)?;
+            let removals =
+                progress::waiting("removing", || connected.in_time().remove_matching(regex)).map_err(blame)?;
             let found = if removals.copies > 0 { Status::SUCCESS } else { Status(NOT_FOUND) };
-            report(args, &session, &nodes, removals, found)
+            report(args, &connected, &nodes, removals, found)
         }
         None if args.all => {
-            let removals = progress::waiting("removing", || session.in_time().remove_all())?;
-            report(args, &session, &nodes, removals, Status::SUCCESS)
+            let removals = progress::waiting("removing", || connected.in_time().remove_all())?;
+            report(args, &connected, &nodes, removals, Status::SUCCESS)
         }
-        None => remove_keys(args, &session, &nodes, &keys),
+        None => remove_keys(args, &connected, &nodes, &keys),
     }
 }
 
@@ -75,8 +76,8 @@ fn is_confirmed() -> Result<bool, Box<dyn Error>> {
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
-fn remove_keys(args: &RmArgs, session: &Session, nodes: &[PoolNode], keys: &[Vec<u8>]) -> Outcome {
-    let removals = session.in_time().remove_batch(keys)?;
+fn remove_keys(args: &RmArgs, connected: &Connected, nodes: &[PoolNode], keys: &[Vec<u8>]) -> Outcome {
+    let removals = connected.in_time().remove_batch(keys)?;
     let (mut removed, mut unanswered, mut objects, mut known_since) = (0, BTreeSet::new(), Vec::new(), None);
     for (key, removal) in keys.iter().zip(removals) {
         removed += u64::from(removal.removed);
@@ -93,17 +94,17 @@ fn remove_keys(args: &RmArgs, session: &Session, nodes: &[PoolNode], keys: &[Vec
     let object = json!({ "removed": removed, "known_since": known_since, "keys": objects });
     print(args, &object, &format!("removed {removed} of {}\n", keys.len()))?;
     let all = if removed == keys.len() as u64 { Status::SUCCESS } else { Status(NOT_FOUND) };
-    Ok(outcome_without(session, &unanswered, nodes, MAY_REMAIN).unwrap_or(all))
+    Ok(outcome_without(connected, &unanswered, nodes, MAY_REMAIN).unwrap_or(all))
 }
 
 /// Says what was removed; `all` is the status when every node has answered.
-fn report(args: &RmArgs, session: &Session, nodes: &[PoolNode], removals: Removals, all: Status) -> Outcome {
+fn report(args: &RmArgs, connected: &Connected, nodes: &[PoolNode], removals: Removals, all: Status) -> Outcome {
     let (unanswered, known_since) = (names(&removals.unanswered), seconds(removals.known_since));
     let object = json!({ "copies": removals.copies, "unanswered": unanswered, "known_since": known_since });
     let copies = if removals.copies == 1 { "copy" } else { "copies" };
     print(args, &object, &format!("removed {} {copies}\n", removals.copies))?;
     let unanswered = removals.unanswered.into_iter().collect();
-    Ok(outcome_without(session, &unanswered, nodes, MAY_REMAIN).unwrap_or(all))
+    Ok(outcome_without(connected, &unanswered, nodes, MAY_REMAIN).unwrap_or(all))
 }
 
 /// A moment in seconds since 1970.

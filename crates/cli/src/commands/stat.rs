@@ -1,7 +1,7 @@
 //! `tidepool stat`: how the pool, one node or one block is doing.
 
 use super::Usage;
-use super::client::{ClientArgs, NOT_FOUND, Outcome, PARTIAL, Session, outcome_without, state};
+use super::client::{ClientArgs, Connected, NOT_FOUND, Outcome, PARTIAL, outcome_without, state};
 use crate::Status;
 use crate::{keys, output};
 use clap::{Args, ValueEnum};
@@ -49,9 +49,9 @@ pub(super) fn run(args: &StatArgs) -> Outcome {
     }
 }
 
-fn pool(args: &StatArgs, session: &Session) -> Outcome {
-    let mut nodes = session.expect_nodes()?;
-    let unanswered = ask_unannounced(session, &mut nodes);
+fn pool(args: &StatArgs, connected: &Connected) -> Outcome {
+    let mut nodes = connected.expect_nodes()?;
+    let unanswered = ask_unannounced(connected, &mut nodes);
     let state = |node: &PoolNode| match state(node) {
         _ if node.state.is_none() && !unanswered.contains(&node.name) => "answers",
         state => state,
@@ -69,15 +69,15 @@ fn pool(args: &StatArgs, session: &Session) -> Outcome {
         output::text(&format!("{head}{lines}{:<20} {:<8} {used:>14} {capacity:>14}\n", "all", ""))?;
         nodes.iter().for_each(complain_of_rival);
     }
-    let partial = outcome_without(session, &unanswered, &nodes, "what they hold is missing here");
+    let partial = outcome_without(connected, &unanswered, &nodes, "what they hold is missing here");
     Ok(partial.unwrap_or(Status::SUCCESS))
 }
 
 /// Asks nodes that no catalog speaks for what they hold. Those that do not answer.
-fn ask_unannounced(session: &Session, nodes: &mut [PoolNode]) -> BTreeSet<NodeName> {
+fn ask_unannounced(connected: &Connected, nodes: &mut [PoolNode]) -> BTreeSet<NodeName> {
     let mut unanswered = BTreeSet::new();
     for node in nodes.iter_mut().filter(|node| node.state.is_none()) {
-        let Ok(numbers) = session.in_time().node_stat(&node.name) else {
+        let Ok(numbers) = connected.in_time().node_stat(&node.name) else {
             unanswered.insert(node.name.clone());
             continue;
         };
@@ -119,15 +119,15 @@ fn describe(node: &PoolNode, state: &str) -> Value {
     })
 }
 
-fn node(args: &StatArgs, session: &Session, name: &NodeName) -> Outcome {
-    let numbers = match session.in_time().node_stat(name) {
+fn node(args: &StatArgs, connected: &Connected, name: &NodeName) -> Outcome {
+    let numbers = match connected.in_time().node_stat(name) {
         Ok(numbers) => numbers,
         // It may well be there: nobody who would know could be asked.
         Err(error @ NodeError::NoCatalog(_)) => {
-            output::complain(&format!("{error} ({})", session.place));
+            output::complain(&format!("{error} ({})", connected.place));
             return Ok(Status(PARTIAL));
         }
-        Err(error) => return Err(format!("{error} ({})", session.place).into()),
+        Err(error) => return Err(format!("{error} ({})", connected.place).into()),
     };
     if args.client.json {
         let numbers: Map<String, Value> = numbers.into_iter().map(|(name, value)| (name, value.into())).collect();
@@ -139,8 +139,8 @@ fn node(args: &StatArgs, session: &Session, name: &NodeName) -> Outcome {
     Ok(Status::SUCCESS)
 }
 
-fn block(args: &StatArgs, session: &Session, key: &[u8]) -> Outcome {
-    let Whereabouts { copies, unanswered, catalog_answered } = session.in_time().whereabouts(key)?;
+fn block(args: &StatArgs, connected: &Connected, key: &[u8]) -> Outcome {
+    let Whereabouts { copies, unanswered, catalog_answered } = connected.in_time().whereabouts(key)?;
     let (mut text, mut objects) = (String::new(), Vec::new());
     for copy in &copies {
         text +=
@@ -165,7 +165,7 @@ fn block(args: &StatArgs, session: &Session, key: &[u8]) -> Outcome {
     let sure = catalog_answered && unanswered.is_empty();
     if copies.is_empty() {
         let where_asked = if sure { "" } else { " where it could be looked for" };
-        output::complain(&format!("{}: not found{where_asked} ({})", args.client.show(key), session.place));
+        output::complain(&format!("{}: not found{where_asked} ({})", args.client.show(key), connected.place));
     }
     if !catalog_answered {
         output::complain("no catalog answered: copies on other hosts are missing here");

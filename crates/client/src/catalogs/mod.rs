@@ -7,7 +7,7 @@
 mod answers;
 mod ask;
 mod census;
-mod line;
+mod own_connection;
 mod peer;
 mod record;
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! One catalog as a client knows it: its channel, and whether it is worth asking.
 
 use super::CatalogsConfig;
-use super::line::Line;
+use super::own_connection::OwnConnection;
 use super::wait::wait_for;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -42,7 +42,7 @@ pub(super) enum Answer<T> {
 pub(super) struct Peer {
     pub(super) address: String,
     client: CatalogClient<Channel>,
-    line: Line,
+    own: OwnConnection,
     standing: AtomicU8,
     failures: AtomicU64,
     /// Whether a caller that had little time got no answer, and it is being found out whether others would.
@@ -57,7 +57,7 @@ impl Peer {
         Ok(Self {
             address: address.to_owned(),
             client: wire::client(channel),
-            line: Line::new(address, config.attempt),
+            own: OwnConnection::new(address, config.attempt),
             standing: AtomicU8::new(GOOD),
             failures: AtomicU64::new(0),
             doubted: AtomicBool::new(false),
@@ -117,8 +117,8 @@ impl Peer {
     {
         let started = Instant::now();
         let is_sound = |outcome: &Result<Result<Response<T>, Status>, Elapsed>| matches!(outcome, Ok(answer) if answer.as_ref().err().is_none_or(is_dislike));
-        let mut outcome = self.line.drive(within, &call, is_sound);
-        // An error over the line may be the line's.
+        let mut outcome = self.own.drive(within, &call, is_sound);
+        // An error may be the connection's.
         if outcome.as_ref().is_none_or(|outcome| matches!(outcome, Ok(Err(status)) if !is_dislike(status))) {
             let rest = within.saturating_sub(started.elapsed());
             let asked = async { tokio::time::timeout(rest, call(self.client.clone())).await };

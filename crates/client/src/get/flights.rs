@@ -5,7 +5,7 @@
 
 use super::read::{Miss, Read, Verdict, read_of};
 use super::remote::Group;
-use crate::bounded::Taken;
+use crate::bounded::Lent;
 use crate::core::Core;
 use crate::counters::add;
 use crate::peers::SILENCE;
@@ -82,7 +82,7 @@ fn fly_and_connect<'a>(
     });
 }
 
-type Transport<'a> = Taken<'a, Faulty<TcpTransport>>;
+type Transport<'a> = Lent<'a, Faulty<TcpTransport>>;
 
 fn connect<'a>(group: &'a Group, deadline: Deadline) -> Option<Transport<'a>> {
     group.peer.transport(deadline).ok()

@@ -3,7 +3,7 @@
 use super::read::{Read, Verdict, read_of};
 use crate::core::Core;
 use crate::counters::add;
-use crate::peers::{Memory, Peer, Table};
+use crate::peers::{MappedNode, Peer, Table};
 use tidepool_transfer::ops::Op;
 use tidepool_transfer::transport::Transport as _;
 use tidepool_types::Deadline;
@@ -20,7 +20,7 @@ pub(super) fn read(core: &Core, table: &Table, reads: &mut [Read], deadline: Dea
 /// Reads those of `reads` that `which` picks from one node. False when nothing was wanted in the first place.
 pub(super) fn read_from(
     core: &Core,
-    node: (&Peer, &Memory),
+    node: (&Peer, &MappedNode),
     reads: &mut [Read],
     deadline: Deadline,
     which: impl Fn(usize, &Read) -> bool,
@@ -42,7 +42,7 @@ pub(super) fn read_from(
 /// One attempt at `ops`. Returns the reads that lost a race against reuse of their slots.
 fn attempt(
     core: &Core,
-    (peer, memory): (&Peer, &Memory),
+    (peer, memory): (&Peer, &MappedNode),
     reads: &mut [Read],
     ops: &mut Vec<Op>,
     deadline: Deadline,

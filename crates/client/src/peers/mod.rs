@@ -5,13 +5,13 @@
 //! [`Table`], which they get without waiting for anybody.
 
 mod attempts;
-mod memory;
+mod mapped_node;
 mod peer;
 mod pool;
 mod seen;
 
 pub(crate) use crate::catalogs::NodeKey;
-pub(crate) use memory::Memory;
+pub(crate) use mapped_node::MappedNode;
 pub(crate) use peer::{Asked, Context, Peer, Reach, SILENCE};
 use seen::Seen;
 
@@ -147,7 +147,7 @@ impl Peers {
         let mut next = Table::clone(&table);
         change(&mut next);
         let before = std::mem::replace(&mut *table, Arc::new(next));
-        // Memory of a node that is gone is let go with it, which takes seconds where a GPU has pinned it.
+        // MappedNode of a node that is gone is let go with it, which takes seconds where a GPU has pinned it.
         drop(table);
         drop(before);
     }

@@ -5,10 +5,10 @@
 //! its caller was in a hurry, which says nothing about the node. A suspect is probed, and that decides: while the probe goes
 //! unanswered for too long, and after it has failed, everyone passes the node by.
 
-use super::memory::Memory;
+use super::mapped_node::MappedNode;
 use super::pool;
 use crate::bell::Bell;
-use crate::bounded::{Bounded, Taken};
+use crate::bounded::{Bounded, Lent};
 use crate::catalogs::NodeKey;
 use crate::counters::{Counters, add};
 use std::io::{ErrorKind, IoSlice};
@@ -71,7 +71,7 @@ impl Context {
 /// How a node is reached.
 pub(crate) enum Reach {
     /// On this host.
-    Memory(Arc<Memory>),
+    Memory(Arc<MappedNode>),
     /// Anywhere.
     Network(SocketAddr),
 }
@@ -140,7 +140,7 @@ impl Peer {
         let unmappable = |error| ConnError::Io(std::io::Error::other(error));
         let mapping = Mapping::open(map, slab, writable).map_err(unmappable)?;
         let ring = if context.leases { open_ring(&mut control, until.capped(WELCOME)) } else { None };
-        let memory = Memory::new(mapping, path.to_owned(), welcome.writable, control, ring);
+        let memory = MappedNode::new(mapping, path.to_owned(), welcome.writable, control, ring);
         Ok(Self::new(key, Reach::Memory(Arc::new(memory)), context))
     }
 
@@ -150,7 +150,7 @@ impl Peer {
     }
 
     /// The node's memory, while it is mapped and its owner there.
-    pub(crate) fn memory(&self) -> Option<&Arc<Memory>> {
+    pub(crate) fn memory(&self) -> Option<&Arc<MappedNode>> {
         match &self.reach {
             Reach::Memory(memory) if !memory.is_gone() => Some(memory),
             _ => None,
@@ -306,7 +306,7 @@ impl Peer {
     }
 
     /// A connection of the caller's own.
-    pub(crate) fn connection(&self, until: Deadline) -> Result<Taken<'_, Connection>, ConnError> {
+    pub(crate) fn connection(&self, until: Deadline) -> Result<Lent<'_, Connection>, ConnError> {
         if self.is_down() {
             return Err(ConnError::Closed);
         }
@@ -321,12 +321,12 @@ impl Peer {
     }
 
     /// A TCP transport that is connected and unused, if there is one.
-    pub(crate) fn idle_transport(&self) -> Option<Taken<'_, Faulty<TcpTransport>>> {
+    pub(crate) fn idle_transport(&self) -> Option<Lent<'_, Faulty<TcpTransport>>> {
         if self.is_down() { None } else { self.transports.take_idle(is_usable) }
     }
 
     /// A TCP transport of the caller's own. Only for nodes on the network.
-    pub(crate) fn transport(&self, until: Deadline) -> Result<Taken<'_, Faulty<TcpTransport>>, ConnError> {
+    pub(crate) fn transport(&self, until: Deadline) -> Result<Lent<'_, Faulty<TcpTransport>>, ConnError> {
         let Reach::Network(address) = self.reach else { return Err(ConnError::Closed) };
         if self.is_down() {
             return Err(ConnError::Closed);

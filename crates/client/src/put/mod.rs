@@ -5,10 +5,10 @@
 //! before is copied by its new holder from an old one, since the caller's bytes need not be the ones that are held.
 
 mod candidates;
+mod exchange;
 mod held;
-mod line;
+mod reserved;
 mod store;
-mod taken;
 
 pub(crate) use store::node_wait;
 

@@ -5,13 +5,13 @@
 
 #![expect(unsafe_code, reason = "a device fills reservations")]
 
-use super::line::{Line, To};
-use super::taken::{Taken, part_len, unfinished, writes_of};
+use super::exchange::{Exchange, To};
+use super::reserved::{Reserved, part_len, unfinished, writes_of};
 use super::{Elsewhere, Job};
 use crate::core::Core;
 use crate::counters::add;
 use crate::error::PutError;
-use crate::peers::{Memory, Peer, Reach, SILENCE};
+use crate::peers::{MappedNode, Peer, Reach, SILENCE};
 use std::io::IoSlice;
 use std::sync::Arc;
 use tidepool_store::DeviceWrite;
@@ -82,7 +82,7 @@ fn on_node_run(
 ) -> Result<(), ConnError> {
     let memory = peer.memory().filter(|memory| memory.mapping.is_writable());
     let _unwinding = Unwinding(peer);
-    let writer = |to| Writer { core, peer, memory, line: Line::new(peer, to, deadline), deadline };
+    let writer = |to| Writer { core, peer, memory, exchange: Exchange::new(peer, to, deadline), deadline };
     let (jobs, mapped) = match peer.desk() {
         // What it leaves when it fails is not written to any more, and it is told so as a connection's node is.
         Some(desk) => {
@@ -142,8 +142,8 @@ pub(crate) fn node_wait(deadline: Deadline) -> u32 {
 struct Writer<'a> {
     core: &'a Core,
     peer: &'a Peer,
-    memory: Option<&'a Arc<Memory>>,
-    line: Line<'a>,
+    memory: Option<&'a Arc<MappedNode>>,
+    exchange: Exchange<'a>,
     deadline: Deadline,
 }
 
@@ -178,7 +178,7 @@ impl Writer<'_> {
         elsewhere.look(&mut jobs);
         jobs.retain(|job| job.is_ours());
         let left = self.store(jobs, true, elsewhere);
-        self.line.announce();
+        self.exchange.announce();
         left
     }
 
@@ -228,7 +228,7 @@ impl Writer<'_> {
         // One that takes much of the node would be in its own way, and a device has flights of its own.
         let has_room = self.memory.is_some_and(|memory| bytes <= memory.mapping.slab_bytes() / 4);
         let on_host = |job: &&mut Job<'_>| job.item.data.on_device().is_none();
-        let is_cut = bytes >= CUT_BYTES && self.line.is_desk() && has_room && jobs.iter().all(on_host);
+        let is_cut = bytes >= CUT_BYTES && self.exchange.is_desk() && has_room && jobs.iter().all(on_host);
         if is_cut { jobs.split_off(jobs.len().div_ceil(HEAD)) } else { Vec::new() }
     }
 
@@ -236,8 +236,8 @@ impl Writer<'_> {
     /// part: of a prefix, what is behind is to be evicted before what it needs.
     fn write_and_seal<'j, 'a>(
         &mut self,
-        mut head: Vec<Taken<'j, 'a>>,
-        mut rest: Vec<Taken<'j, 'a>>,
+        mut head: Vec<Reserved<'j, 'a>>,
+        mut rest: Vec<Reserved<'j, 'a>>,
         mapped: bool,
     ) -> Result<(), ConnError> {
         let (part, mut sealed) = (part_len(rest.len()), Ok(()));
@@ -263,7 +263,7 @@ impl Writer<'_> {
         wait_millis: u32,
         elsewhere: &mut Elsewhere<'_>,
         turned_away: &mut Left<'j, 'a>,
-    ) -> Result<Vec<Taken<'j, 'a>>, ConnError> {
+    ) -> Result<Vec<Reserved<'j, 'a>>, ConnError> {
         let item = |job: &&mut Job<'_>| ReserveItem { key: job.item.key.to_vec(), len: job.len };
         let reserve = Reserve { wait_millis, mapped, items: jobs.iter().map(item).collect() };
         let terms = terms_of(&jobs);
@@ -271,18 +271,18 @@ impl Writer<'_> {
             true => Request::Reserve(reserve),
             false => Request::ReserveAs(ReserveAs { terms, reserve }),
         };
-        self.line.await_written()?;
-        let asked = self.line.ask(&request, &[])?;
+        self.exchange.await_written()?;
+        let asked = self.exchange.ask(&request, &[])?;
         elsewhere.look(&mut jobs);
-        let answer = self.line.answer(asked)?;
-        let Reply::Reserved(outcomes) = answer else { return Err(self.line.confused()) };
+        let answer = self.exchange.answer(asked)?;
+        let Reply::Reserved(outcomes) = answer else { return Err(self.exchange.confused()) };
         let (mut reserved, mut unwanted) = (Vec::with_capacity(jobs.len()), Vec::new());
         for (job, outcome) in jobs.into_iter().zip(outcomes) {
             match outcome {
                 // Somebody else holds it: what is lacking is copied from there, and this space given back.
                 ReserveOutcome::Taken { slot, .. } if !job.is_ours() => unwanted.push(slot),
                 ReserveOutcome::Taken { slot, offset } => {
-                    reserved.push(Taken { job, slot, offset, checksums: None, is_over: false });
+                    reserved.push(Reserved { job, slot, offset, checksums: None, is_over: false });
                 }
                 ReserveOutcome::Held(_) => job.note_holder(&self.peer.key),
                 _ if !job.is_ours() => {}
@@ -306,7 +306,7 @@ impl Writer<'_> {
             }
         }
         if !unwanted.is_empty() {
-            self.line.call(&Request::Abort(unwanted))?;
+            self.exchange.call(&Request::Abort(unwanted))?;
         }
         Ok(reserved)
     }
@@ -315,151 +315,162 @@ impl Writer<'_> {
     /// copy threads copy also at the beginning and as more is in place.
     fn write<'j, 'a>(
         &mut self,
-        taken: &mut Vec<Taken<'j, 'a>>,
+        reserved: &mut Vec<Reserved<'j, 'a>>,
         part: usize,
         mapped: bool,
-        mut beside: impl FnMut(&mut Self, &mut Vec<Taken<'j, 'a>>),
+        mut beside: impl FnMut(&mut Self, &mut Vec<Reserved<'j, 'a>>),
     ) -> Result<(), ConnError> {
         match (self.memory, &self.peer.reach) {
-            (Some(memory), _) if mapped && taken.iter().any(|taken| taken.job.item.data.on_device().is_some()) => {
-                self.write_from_device(memory, taken);
+            (Some(memory), _)
+                if mapped && reserved.iter().any(|reserved| reserved.job.item.data.on_device().is_some()) =>
+            {
+                self.write_from_device(memory, reserved);
             }
             (Some(memory), _) if mapped => {
                 let mut transport = self.core.shm(&memory.mapping);
-                transport.write_in_turn(writes_of(taken, part), self.deadline, |done| {
+                transport.write_in_turn(writes_of(reserved, part), self.deadline, |done| {
                     for Completion { token, outcome } in done.drain(..) {
-                        taken[token as usize].complete(outcome);
+                        reserved[token as usize].complete(outcome);
                     }
-                    beside(self, taken);
+                    beside(self, reserved);
                 });
                 return Ok(());
             }
-            (_, Reach::Memory(_)) => self.write_frames(taken)?,
+            (_, Reach::Memory(_)) => self.write_frames(reserved)?,
             (_, Reach::Network(_)) => {
                 let mut transport = self.peer.transport(self.deadline)?;
-                let answers =
-                    transport.get().submit(writes_of(taken, part).into_iter().map(Op::Write).collect(), self.deadline);
+                let answers = transport
+                    .get()
+                    .submit(writes_of(reserved, part).into_iter().map(Op::Write).collect(), self.deadline);
                 let under_way = answers.iter().filter(|answer| answer.is_ok()).count();
-                self.await_completions(transport.get(), under_way, taken);
+                self.await_completions(transport.get(), under_way, reserved);
                 match transport.get().health() {
                     Health::Down => self.peer.set_down(),
                     Health::Up | Health::Degraded => transport.give_back(),
                 }
             }
         }
-        beside(self, taken);
+        beside(self, reserved);
         Ok(())
     }
 
     /// Has a device fill the reservations; what it cannot is not written.
-    fn write_from_device(&self, memory: &Memory, taken: &mut [Taken<'_, '_>]) {
-        let writes = taken.iter().filter_map(|taken| {
-            let parts = taken.job.item.data.on_device()?;
-            Some((parts.door, DeviceWrite { id: taken.job.id, slab_offset: taken.offset, from: &parts.pieces }))
+    fn write_from_device(&self, memory: &MappedNode, reserved: &mut [Reserved<'_, '_>]) {
+        let writes = reserved.iter().filter_map(|reserved| {
+            let parts = reserved.job.item.data.on_device()?;
+            Some((parts.door, DeviceWrite { id: reserved.job.id, slab_offset: reserved.offset, from: &parts.pieces }))
         });
         let (doors, writes): (Vec<_>, Vec<_>) = writes.unzip();
         // A batch of an engine is one device's; of several, or of the host's memory beside it, nothing is written.
-        let is_one = |door: &&dyn Door| writes.len() == taken.len() && doors.iter().all(|other| is_same(*door, *other));
+        let is_one =
+            |door: &&dyn Door| writes.len() == reserved.len() && doors.iter().all(|other| is_same(*door, *other));
         let Some(door) = doors.first().filter(|door| is_one(door)) else { return };
         // SAFETY: the reservations are this client's, and whoever made the parts promised the rest, of this door.
         let sums = unsafe { memory.mapping.write_from_device(*door, self.core.copies(), &writes) };
         match sums {
             Some((sums, took)) => {
                 add(&self.core.counters.device_checksum_micros, took.as_micros() as u64);
-                taken.iter_mut().zip(sums).for_each(|(taken, sums)| taken.checksums = Some(sums));
+                reserved.iter_mut().zip(sums).for_each(|(reserved, sums)| reserved.checksums = Some(sums));
             }
-            None => taken.iter_mut().for_each(|taken| taken.job.failure = Some(PutError::NotFromDevice)),
+            None => reserved.iter_mut().for_each(|reserved| reserved.job.failure = Some(PutError::NotFromDevice)),
         }
     }
 
     /// Only when all writes have completed is the caller's memory the caller's again.
-    fn await_completions(&self, transport: &mut impl Transport, mut under_way: usize, taken: &mut [Taken<'_, '_>]) {
+    fn await_completions(
+        &self,
+        transport: &mut impl Transport,
+        mut under_way: usize,
+        reserved: &mut [Reserved<'_, '_>],
+    ) {
         let mut done: Vec<Completion> = Vec::with_capacity(under_way);
         while under_way > 0 {
             if transport.poll(&mut done, Deadline::after(SILENCE)) == 0 {
                 self.peer.set_suspect();
                 if self.peer.is_down() || self.deadline.has_passed() {
-                    (0..taken.len()).for_each(|token| transport.cancel(token as u64));
+                    (0..reserved.len()).for_each(|token| transport.cancel(token as u64));
                 }
             }
             under_way -= done.len();
             for completion in done.drain(..) {
-                if let Some(taken) = taken.get_mut(completion.token as usize) {
-                    taken.complete(completion.outcome);
+                if let Some(reserved) = reserved.get_mut(completion.token as usize) {
+                    reserved.complete(completion.outcome);
                 }
             }
         }
     }
 
     /// Few bytes for another host travel with their seal, in one frame; streams of their own would take a round trip more.
-    fn fits_a_fill(&self, taken: &[Taken<'_, '_>], mapped: bool) -> bool {
-        let bytes = taken.iter().map(|taken| taken.job.len).sum::<u64>();
+    fn fits_a_fill(&self, reserved: &[Reserved<'_, '_>], mapped: bool) -> bool {
+        let bytes = reserved.iter().map(|reserved| reserved.job.len).sum::<u64>();
         !mapped && matches!(self.peer.reach, Reach::Network(_)) && bytes <= FILL_BYTES
     }
 
-    fn fill(&mut self, taken: Vec<Taken<'_, '_>>) -> Result<(), ConnError> {
-        let item = |taken: &Taken<'_, '_>| Some(SealItem { slot: taken.slot, checksums: taken.sum()? });
-        let Some(items) = taken.iter().map(item).collect() else { return Err(self.line.confused()) };
+    fn fill(&mut self, reserved: Vec<Reserved<'_, '_>>) -> Result<(), ConnError> {
+        let item = |reserved: &Reserved<'_, '_>| Some(SealItem { slot: reserved.slot, checksums: reserved.sum()? });
+        let Some(items) = reserved.iter().map(item).collect() else { return Err(self.exchange.confused()) };
         let request = Request::Fill(Seal { wait_millis: node_wait(self.deadline), items });
         let payload: Vec<IoSlice<'_>> =
-            taken.iter().flat_map(|taken| taken.job.item.data.slices(0, taken.job.len)).collect();
-        let asked = self.line.ask(&request, &payload)?;
-        let Reply::Sealed(outcomes) = self.line.answer(asked)? else { return Err(self.line.confused()) };
-        self.note_sealed(taken, outcomes, false);
+            reserved.iter().flat_map(|reserved| reserved.job.item.data.slices(0, reserved.job.len)).collect();
+        let asked = self.exchange.ask(&request, &payload)?;
+        let Reply::Sealed(outcomes) = self.exchange.answer(asked)? else { return Err(self.exchange.confused()) };
+        self.note_sealed(reserved, outcomes, false);
         Ok(())
     }
 
     /// Sends the bytes through this connection; the node puts them into place itself.
-    fn write_frames(&mut self, taken: &mut [Taken<'_, '_>]) -> Result<(), ConnError> {
+    fn write_frames(&mut self, reserved: &mut [Reserved<'_, '_>]) -> Result<(), ConnError> {
         let mut ahead = 0;
-        for taken in taken {
-            let (data, len) = (&taken.job.item.data, taken.job.len);
+        for reserved in reserved {
+            let (data, len) = (&reserved.job.item.data, reserved.job.len);
             for offset in (0..len).step_by(WRITE_BYTES as usize) {
                 let bytes = WRITE_BYTES.min(len - offset);
                 ahead += bytes;
-                if ahead > AHEAD_BYTES || self.line.behind() == AHEAD_FRAMES {
-                    self.line.await_written()?;
+                if ahead > AHEAD_BYTES || self.exchange.behind() == AHEAD_FRAMES {
+                    self.exchange.await_written()?;
                     ahead = bytes;
                 }
-                let request = Request::Write(Write { slot: taken.slot, offset });
+                let request = Request::Write(Write { slot: reserved.slot, offset });
                 let piece = data.slices(offset, bytes);
-                self.line.write(&request, &piece)?;
+                self.exchange.write(&request, &piece)?;
             }
-            taken.checksums = taken.sum();
+            reserved.checksums = reserved.sum();
         }
         Ok(())
     }
 
     /// Makes visible what has been written and gives back what has not.
-    fn seal(&mut self, mut taken: Vec<Taken<'_, '_>>, mapped: bool) -> Result<(), ConnError> {
+    fn seal(&mut self, mut reserved: Vec<Reserved<'_, '_>>, mapped: bool) -> Result<(), ConnError> {
         let unwritten: Vec<SlotName> =
-            taken.iter().filter(|taken| taken.checksums.is_none()).map(|taken| taken.slot).collect();
+            reserved.iter().filter(|reserved| reserved.checksums.is_none()).map(|reserved| reserved.slot).collect();
         if !unwritten.is_empty() {
-            self.line.call(&Request::Abort(unwritten))?;
-            taken.retain(|taken| taken.checksums.is_some());
+            self.exchange.call(&Request::Abort(unwritten))?;
+            reserved.retain(|reserved| reserved.checksums.is_some());
         }
-        let item = |taken: &mut Taken<'_, '_>| Some(SealItem { slot: taken.slot, checksums: taken.checksums.take()? });
-        let items: Vec<SealItem> = taken.iter_mut().filter_map(item).collect();
+        let item = |reserved: &mut Reserved<'_, '_>| {
+            Some(SealItem { slot: reserved.slot, checksums: reserved.checksums.take()? })
+        };
+        let items: Vec<SealItem> = reserved.iter_mut().filter_map(item).collect();
         if items.is_empty() {
             return Ok(());
         }
         let request = Request::Seal(Seal { wait_millis: node_wait(self.deadline), items });
-        let Reply::Sealed(outcomes) = self.line.call(&request)? else { return Err(self.line.confused()) };
-        self.note_sealed(taken, outcomes, mapped);
+        let Reply::Sealed(outcomes) = self.exchange.call(&request)? else { return Err(self.exchange.confused()) };
+        self.note_sealed(reserved, outcomes, mapped);
         Ok(())
     }
 
-    fn note_sealed(&self, taken: Vec<Taken<'_, '_>>, outcomes: Vec<SealOutcome>, mapped: bool) {
+    fn note_sealed(&self, reserved: Vec<Reserved<'_, '_>>, outcomes: Vec<SealOutcome>, mapped: bool) {
         let (mut blocks, mut bytes) = (0, 0);
-        for (taken, outcome) in taken.into_iter().zip(outcomes) {
+        for (reserved, outcome) in reserved.into_iter().zip(outcomes) {
             match outcome {
                 SealOutcome::Sealed(_) => {
-                    taken.job.note_holder(&self.peer.key);
-                    taken.job.moved = true;
+                    reserved.job.note_holder(&self.peer.key);
+                    reserved.job.moved = true;
                     blocks += 1;
-                    bytes += taken.job.len;
+                    bytes += reserved.job.len;
                 }
-                SealOutcome::Held(_) => taken.job.note_holder(&self.peer.key),
+                SealOutcome::Held(_) => reserved.job.note_holder(&self.peer.key),
                 SealOutcome::Unknown | SealOutcome::Corrupt => {}
             }
         }

@@ -205,7 +205,7 @@ fn a_copier_that_the_client_does_not_know_is_named() {
     let pull = Pull {
         wait_millis: 10_000,
         source: source.data_address().to_string(),
-        epoch: source.pool().epoch(),
+        epoch: source.memory().epoch(),
         remove_source: false,
         keys: vec![b"key".to_vec()],
     };

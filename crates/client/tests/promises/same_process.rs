@@ -22,7 +22,7 @@ fn a_put_to_a_node_of_this_process_opens_no_connection() {
         assert_eq!(client.get(key).unwrap().as_ref(), Some(data));
     }
     assert_eq!(connections(), before);
-    assert_eq!(cluster.nodes[0].pool().stats().reserved, 0);
+    assert_eq!(cluster.nodes[0].memory().stats().reserved, 0);
 }
 
 #[test]
@@ -30,7 +30,7 @@ fn what_passes_the_bound_of_mapped_writes_goes_through_the_socket_and_is_stored(
     let mut cluster = Cluster::new(0);
     cluster.add_node("n0", |config| config.quarantine_limit = ByteSize(1 << 20));
     let client = cluster.client(Over::Shm);
-    let room = cluster.nodes[0].pool().capacity() as usize;
+    let room = cluster.nodes[0].memory().capacity() as usize;
     let blocks = blocks("k", room / KEPT / 2);
     let items: Vec<_> = blocks.iter().map(|(key, data)| PutItem::new(key, data)).collect();
     let stored = client.put_batch(&items, &PutOptions::default());
@@ -82,7 +82,7 @@ fn many_small_blocks_are_stored_whole_and_evicted_from_their_end() {
     let held = client.exists(&first.iter().map(|(key, _)| key).collect::<Vec<_>>()).unwrap();
     let kept = held.iter().take_while(|held| **held).count();
     assert!((1..128).contains(&kept) && !held[kept..].contains(&true), "{held:?}");
-    assert_eq!(cluster.nodes[0].pool().stats().reserved, 0);
+    assert_eq!(cluster.nodes[0].memory().stats().reserved, 0);
 }
 
 /// Parts that are sealed in another order than the blocks within them would leave a prefix without its middle.
@@ -108,7 +108,7 @@ fn a_batch_that_goes_in_parts_is_stored_whole_known_to_all_and_evicted_from_its_
     assert_eq!(cluster.metric(0, "tidepool_node_announce_queue"), 0, "the catalog has heard of all parts");
     assert_eq!(other.exists(&keys), Ok(vec![true; keys.len()]));
     assert!(first.iter().all(|(key, data)| client.get(key).unwrap().as_ref() == Some(data)));
-    assert_eq!(cluster.nodes[0].pool().stats().reserved, 0);
+    assert_eq!(cluster.nodes[0].memory().stats().reserved, 0);
 
     client.remove_matching("^first").unwrap();
     let first = blocks("first", 230);
@@ -138,7 +138,7 @@ fn of_a_batch_in_parts_that_may_not_be_pinned_whole_the_front_is() {
     let kept = stored.iter().take_while(|stored| stored.is_ok()).count();
     assert!((50..150).contains(&kept), "{kept}");
     assert!(stored[kept..].iter().all(|stored| *stored == Err(PutError::NoSpace)), "{stored:?}");
-    assert_eq!(cluster.nodes[0].pool().stats().reserved, 0);
+    assert_eq!(cluster.nodes[0].memory().stats().reserved, 0);
 }
 
 #[test]
@@ -146,11 +146,11 @@ fn more_small_blocks_than_the_node_has_room_for_are_stored_to_their_end() {
     let cluster = Cluster::new(1);
     let client = cluster.client(Over::Shm);
     let blocks = blocks("k", 600);
-    assert!((blocks.len() * KEPT) as u64 > 2 * cluster.nodes[0].pool().capacity());
+    assert!((blocks.len() * KEPT) as u64 > 2 * cluster.nodes[0].memory().capacity());
     let items: Vec<_> = blocks.iter().map(|(key, data)| PutItem::new(key, data)).collect();
     let stored = client.put_batch(&items, &PutOptions::default());
     assert!(stored.iter().all(Result::is_ok), "{stored:?}");
     let (key, data) = &blocks[599];
     assert_eq!(client.get(key).unwrap().as_ref(), Some(data));
-    assert_eq!(cluster.nodes[0].pool().stats().reserved, 0);
+    assert_eq!(cluster.nodes[0].memory().stats().reserved, 0);
 }

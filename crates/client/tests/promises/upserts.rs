@@ -17,7 +17,7 @@ fn replicas(replicas: u32) -> PutOptions {
 
 /// What each node that holds the block holds.
 pub(crate) fn copies(cluster: &Cluster, key: &str) -> Vec<Vec<u8>> {
-    let copy = |node: &tidepool_node::Node| Some(node.pool().peek(&id(key))?.bytes().to_vec());
+    let copy = |node: &tidepool_node::Node| Some(node.memory().peek(&id(key))?.bytes().to_vec());
     cluster.nodes.iter().filter_map(copy).collect()
 }
 

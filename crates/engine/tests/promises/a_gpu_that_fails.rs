@@ -52,7 +52,7 @@ fn fails_at(
     (how, fail): (&str, Fail),
     calls: u32,
 ) -> bool {
-    let node = pool.node.as_ref().expect("a node").pool();
+    let node = pool.node.as_ref().expect("a node").memory();
     pool.looker().remove_all().expect("removed");
     let (names, blocks): (Vec<u64>, Vec<u32>) = (0..count).map(|block| (block as u64, block as u32)).unzip();
     let expected: Vec<Vec<u8>> = (0..count).map(|block| engine.block(block)).collect();
@@ -249,7 +249,7 @@ fn a_panic_in_the_middle_of_a_job_costs_the_job_and_leaves_nothing_reserved() {
     let transfers = engine.transfers_through(Watched::new(&engine, || {}, panics), &client);
     let (names, blocks): (Vec<u64>, Vec<u32>) = (0..BLOCKS).map(|block| (block as u64, block as u32)).unzip();
     assert_eq!(done(&transfers, Direction::Save, job(1, &names, &blocks)).len(), BLOCKS);
-    let reserved = || pool.node.as_ref().expect("a node").pool().stats().reserved;
+    let reserved = || pool.node.as_ref().expect("a node").memory().stats().reserved;
     eventually("its space is given back", || reserved() == 0);
     assert_eq!(done(&transfers, Direction::Save, job(2, &names, &blocks)), []);
     assert_eq!(pool.stored(7), Some(engine.block(7)));
@@ -284,7 +284,7 @@ fn a_remote_node_killed_during_a_restore_costs_what_had_not_come() {
 #[test]
 fn an_engine_killed_during_a_save_leaves_nothing_reserved_and_nothing_half_written() {
     let pool = Pool::new();
-    let node = pool.node.as_ref().expect("a node").pool();
+    let node = pool.node.as_ref().expect("a node").memory();
     let free = node.stats().free_bytes;
     let mut engine = Program::start("engine", &pool);
     assert_eq!(node.stats().reserved, 2);

@@ -278,7 +278,7 @@ fn what_a_node_of_this_host_has_no_room_for_goes_to_another_host() {
     let client = pool.client();
     let saver = engine.transfers(&client);
     assert_eq!(done(&saver, Direction::Save, job(1, &[1, 2], &[1, 2])), []);
-    assert_eq!(far.node.pool().stats().blocks, 2);
+    assert_eq!(far.node.memory().stats().blocks, 2);
     assert_eq!(pool.stored(2), Some(engine.block(2)));
     drop((saver, client));
     engine.end();

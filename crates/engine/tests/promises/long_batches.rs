@@ -28,7 +28,7 @@ fn fill(pool: &Pool, client: &Client) -> Vec<View> {
         }
         views.extend(client.view(key(name)).expect("a pool"));
     }
-    assert!(pool.node.as_ref().expect("a node").pool().stats().free_bytes < 6 << 20, "the pool has room");
+    assert!(pool.node.as_ref().expect("a node").memory().stats().free_bytes < 6 << 20, "the pool has room");
     views
 }
 
@@ -75,11 +75,11 @@ fn a_full_node_of_this_host_is_asked_to_make_room_by_the_first_flights_only() {
     let engine = Engine::with(LARGE, |at| at as u8);
     let client = pool.client();
     let config = TransferConfig { save_deadline: Duration::from_millis(400), ..TransferConfig::default() };
-    let refused = || pool.node.as_ref().expect("a node").pool().stats().no_space_total;
+    let refused = || pool.node.as_ref().expect("a node").memory().stats().no_space_total;
     let before = refused();
     let (names, blocks) = all();
     assert_eq!(done(&engine.transfers_with(&client, config), Direction::Save, job(1, &names, &blocks)), []);
-    assert_eq!(far.node.pool().stats().blocks, BLOCKS as u64);
+    assert_eq!(far.node.memory().stats().blocks, BLOCKS as u64);
     // What went through the host's memory after all was counted as failed before it was stored.
     assert_eq!(client.stats().puts_failed, 0);
     let asked = refused() - before;
@@ -148,7 +148,7 @@ fn a_job_ends_with_the_flights_under_way_when_the_engine_does() {
         engine.driver.go_on();
         ending.join().expect("ended");
         assert_eq!(engine.driver.copied() - before, 4 * BLOCK, "a {direction:?} went on");
-        assert_eq!(pool.node.as_ref().expect("a node").pool().stats().reserved, 0);
+        assert_eq!(pool.node.as_ref().expect("a node").memory().stats().reserved, 0);
         drop(client);
         engine.end();
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tidepool_policy::admission::Rule;
 use tidepool_policy::eviction::Policy;
-use tidepool_store::{NoRoom, Pool, PoolConfig, Reservation, Sealed};
+use tidepool_store::{NoRoom, NodeMemory, NodeMemoryConfig, Reservation, Sealed};
 use tidepool_types::{BlockId, ByteSize, ClientId, Deadline, Epoch, Key, NodeName, TenantSecret};
 use tidepool_wire::checksum::{BlockChecksum, Sums};
 
@@ -13,7 +13,7 @@ use tidepool_wire::checksum::{BlockChecksum, Sums};
 pub(crate) const WRITER: ClientId = ClientId(0x55);
 
 /// A pool of `capacity` bytes in `dir`, with as many slots as blocks of `block` bytes fit.
-pub(crate) fn create(dir: &Path, name: &str, epoch: Epoch, capacity: u64, block: u64) -> Arc<Pool> {
+pub(crate) fn create(dir: &Path, name: &str, epoch: Epoch, capacity: u64, block: u64) -> Arc<NodeMemory> {
     create_with(dir, name, epoch, (capacity, block), (Policy::default(), Rule::default()))
 }
 
@@ -24,8 +24,8 @@ pub(crate) fn create_with(
     epoch: Epoch,
     (capacity, block): (u64, u64),
     (eviction, admission): (Policy, Rule),
-) -> Arc<Pool> {
-    let config = PoolConfig {
+) -> Arc<NodeMemory> {
+    let config = NodeMemoryConfig {
         dir: dir.to_owned(),
         name: NodeName::new(name).unwrap(),
         epoch,
@@ -34,7 +34,7 @@ pub(crate) fn create_with(
         eviction,
         admission,
     };
-    Pool::create(&config).unwrap()
+    NodeMemory::create(&config).unwrap()
 }
 
 pub(crate) fn id(key: &[u8]) -> BlockId {
@@ -46,9 +46,9 @@ fn soon() -> Deadline {
 }
 
 /// Takes space and fills it.
-pub(crate) fn reserve(pool: &Arc<Pool>, key: &[u8], bytes: &[u8]) -> Result<Reservation, NoRoom> {
+pub(crate) fn reserve(memory: &Arc<NodeMemory>, key: &[u8], bytes: &[u8]) -> Result<Reservation, NoRoom> {
     let reservation =
-        pool.reserve(Key::new(key).unwrap(), id(key), bytes.len() as u64, WRITER, soon(), &|| true)?.named();
+        memory.reserve(Key::new(key).unwrap(), id(key), bytes.len() as u64, WRITER, soon(), &|| true)?.named();
     let target = reservation.address(0, bytes.len() as u64).unwrap();
     // SAFETY: the reservation is ours and long enough.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len()) };
@@ -59,7 +59,7 @@ pub(crate) fn sums(key: &[u8], bytes: &[u8]) -> Sums {
     BlockChecksum::new(id(key), bytes.len() as u64).range(0, bytes)
 }
 
-pub(crate) fn put(pool: &Arc<Pool>, key: &[u8], bytes: &[u8]) -> Result<Sealed, NoRoom> {
-    let sealed = reserve(pool, key, bytes)?.seal(&sums(key, bytes));
+pub(crate) fn put(memory: &Arc<NodeMemory>, key: &[u8], bytes: &[u8]) -> Result<Sealed, NoRoom> {
+    let sealed = reserve(memory, key, bytes)?.seal(&sums(key, bytes));
     Ok(sealed.expect("the checksums fit the block"))
 }

@@ -2,7 +2,7 @@
 
 use super::recording::{Bounds, Recording};
 use super::write::WriteArgs;
-use crate::commands::client::{ClientArgs, Outcome, PARTIAL, Session};
+use crate::commands::client::{ClientArgs, Connected, Outcome, PARTIAL};
 use crate::commands::traces::{counted, positive};
 use crate::daemon::Signals;
 use crate::{Status, files, output};
@@ -61,10 +61,11 @@ pub(super) fn run(args: &RecordArgs) -> Outcome {
     write.check_kept()?;
     // From here on a signal ends the recording in order.
     let signals = Signals::catch()?;
-    let session = args.client.connect()?;
-    let mut recorder = session.client.record(args.exists).ok_or("client.catalogs names none: they pass look-ups on")?;
+    let connected = args.client.connect()?;
+    let mut recorder =
+        connected.client.record(args.exists).ok_or("client.catalogs names none: they pass look-ups on")?;
     let started = Instant::now();
-    let listening = first_answers(&mut recorder, &session)?;
+    let listening = first_answers(&mut recorder, &connected)?;
     match args.client.json {
         true => output::line(&json!({ "listening": listening }))?,
         false => output::text(&format!("listening to {}; Ctrl-C ends it\n", listening.join(", ")))?,
@@ -119,7 +120,7 @@ fn missing_ones(Missing { dropped, untold, unheard }: Missing) -> Vec<String> {
 }
 
 /// The catalogs that are listened to, once all have answered or have had the time to.
-fn first_answers(recorder: &mut Recorder<'_>, session: &Session) -> Result<Vec<String>, Box<dyn Error>> {
+fn first_answers(recorder: &mut Recorder<'_>, connected: &Connected) -> Result<Vec<String>, Box<dyn Error>> {
     let until = Instant::now() + FIRST_ANSWERS;
     let mut answers: BTreeMap<String, Result<(), String>> = BTreeMap::new();
     while let Some(heard) = recorder.next(until.saturating_duration_since(Instant::now())) {
@@ -137,7 +138,7 @@ fn first_answers(recorder: &mut Recorder<'_>, session: &Session) -> Result<Vec<S
     }
     let listening: Vec<String> = answers.into_iter().filter_map(|(name, answer)| answer.ok().map(|()| name)).collect();
     if listening.is_empty() {
-        return Err(format!("no catalog passes look-ups on ({})", session.place).into());
+        return Err(format!("no catalog passes look-ups on ({})", connected.place).into());
     }
     Ok(listening)
 }

@@ -1,6 +1,6 @@
 //! Walking over what a pool holds: for catalogs, for listings and for the scrubber. Every page is a short section.
 
-use super::{Hold, Pool, SlotState, TIER};
+use super::{Hold, NodeMemory, SlotState, TIER};
 use crate::inventory::{Change, Inventory, Overrun, PageEnd};
 use crate::protocol::load_sealed;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use tidepool_types::{BlockId, Tier};
 /// Slots that are looked at under one lock.
 const SLOTS_PER_LOCK: u64 = 8192;
 
-impl Pool {
+impl NodeMemory {
     /// Holds the first sealed block at or after slot `cursor`; also returns where to go on. `None` at the end.
     pub fn hold_from(self: &Arc<Self>, cursor: u64) -> Option<(Hold, u64)> {
         let mut first = cursor;
@@ -35,7 +35,7 @@ impl Pool {
     }
 }
 
-impl Inventory for Pool {
+impl Inventory for NodeMemory {
     fn latest(&self) -> u64 {
         self.inner.lock().journal.latest()
     }

@@ -7,7 +7,7 @@
 //! block too little room, they are put in order once, and the coldest block between walls that are far enough apart is the
 //! victim. The cost is that of the blocks evicted, plus a bounded look around; blocks that stay keep their order.
 
-use super::{Inner, Pool};
+use super::{Inner, NodeMemory};
 use crate::heap::{FreeRun, Neighbour, RunId, Side};
 use crate::protocol::State;
 
@@ -37,7 +37,7 @@ enum Room {
     Free(FreeRun),
 }
 
-impl Pool {
+impl NodeMemory {
     /// A free slot with `bytes` of space, and where it starts; `None` when what stands in the way is held.
     pub(super) fn make_room(&self, inner: &mut Inner, bytes: u64, align: u64) -> Option<(u32, u64)> {
         inner.end_pins();

@@ -2,7 +2,7 @@
 
 /// Counts and sizes of a pool, as of one instant.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct PoolStats {
+pub struct NodeMemoryStats {
     /// Sealed blocks.
     pub blocks: u64,
     /// Their bytes.

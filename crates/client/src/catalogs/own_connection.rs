@@ -1,9 +1,9 @@
-//! A connection to a catalog that whoever asks drives himself.
+//! A catalog connection driven by the calling thread, without a background task.
 //!
-//! Over a connection that a background thread drives, a question wakes that thread, and the answer wakes it again before
-//! it wakes the asker. Over a line the asker's own thread sends, waits and reads. There is one per catalog: a second asker
-//! at the same time goes through the background. Nobody looks at an idle line, so it may turn out to be broken only when
-//! it is used next, which says nothing about the catalog.
+//! A background task that drives a connection is woken by the question, and again by the answer before it wakes the caller.
+//! Here the calling thread sends, waits and reads. Each catalog has one such connection: a second caller at the same time
+//! goes through the background. Nothing watches the connection while it is idle. It may turn out to be broken at its next
+//! use, which says nothing about the catalog.
 
 use std::time::Duration;
 use tidepool_locks::Mutex;
@@ -14,7 +14,7 @@ use tokio::time::error::Elapsed;
 use tonic::transport::Channel;
 
 /// See the file's head.
-pub(super) struct Line {
+pub(super) struct OwnConnection {
     address: String,
     connect_within: Duration,
     // Held while the connection is taken or given back, not while it is used.
@@ -45,12 +45,12 @@ impl Drop for Open {
     }
 }
 
-impl Line {
+impl OwnConnection {
     pub(super) fn new(address: &str, connect_within: Duration) -> Self {
         Self { address: address.to_owned(), connect_within, place: Mutex::new(Place::Empty) }
     }
 
-    /// Runs `ask` on this thread, for as long as `within`; `None` when the line is not to be had. The line is kept when
+    /// Runs `ask` on this thread, for as long as `within`; `None` when the connection is in use or cannot be made. It is kept when
     /// `is_sound` says that the answer does not speak against it.
     pub(super) fn drive<T, F>(
         &self,

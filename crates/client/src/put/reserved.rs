@@ -1,4 +1,4 @@
-//! Blocks that space is taken for, and the parts in which they are written and sealed.
+//! Blocks with a reservation, and the parts in which they are written and sealed.
 
 use super::Job;
 use tidepool_transfer::ops::{Done, Failure, WriteOp};
@@ -8,8 +8,8 @@ use tidepool_wire::message::SlotName;
 /// Parts that are sealed as soon as they are in place; each costs some microseconds.
 const PARTS: usize = 8;
 
-/// A block with space taken for it.
-pub(super) struct Taken<'j, 'a> {
+/// A block with a reservation.
+pub(super) struct Reserved<'j, 'a> {
     pub(super) job: &'j mut Job<'a>,
     pub(super) slot: SlotName,
     pub(super) offset: u64,
@@ -19,7 +19,7 @@ pub(super) struct Taken<'j, 'a> {
     pub(super) is_over: bool,
 }
 
-impl Taken<'_, '_> {
+impl Reserved<'_, '_> {
     /// Its write is over.
     pub(super) fn complete(&mut self, outcome: Result<Done, Failure>) {
         self.is_over = true;
@@ -43,13 +43,13 @@ pub(super) fn part_len(len: usize) -> usize {
 }
 
 /// What a transport is to do for each, the last part first; its token is its place.
-pub(super) fn writes_of(taken: &[Taken<'_, '_>], part: usize) -> Vec<WriteOp> {
+pub(super) fn writes_of(reserved: &[Reserved<'_, '_>], part: usize) -> Vec<WriteOp> {
     let write = |at: usize| {
-        let Taken { job, slot, offset, .. } = &taken[at];
+        let Reserved { job, slot, offset, .. } = &reserved[at];
         let source = job.item.data.regions();
         WriteOp { token: at as u64, id: job.id, slot: *slot, slab_offset: *offset, source }
     };
-    last_part_first(taken.len(), part).map(write).collect()
+    last_part_first(reserved.len(), part).map(write).collect()
 }
 
 /// The places of a batch of `len`, part by part from the last to the first, and in order within each.
@@ -57,11 +57,11 @@ fn last_part_first(len: usize, part: usize) -> impl Iterator<Item = usize> {
     (0..len.div_ceil(part)).rev().flat_map(move |number| number * part..len.min((number + 1) * part))
 }
 
-/// How many of the first are not known to be over, in whole parts: all behind them are.
-pub(super) fn unfinished(taken: &[Taken<'_, '_>], part: usize) -> usize {
-    let is_over = |part: &&[Taken<'_, '_>]| part.iter().all(|taken| taken.is_over);
-    let parts = taken.chunks(part).len() - taken.chunks(part).rev().take_while(is_over).count();
-    taken.len().min(parts * part)
+/// Length of the unfinished head, rounded up to whole parts. Every block after it is finished.
+pub(super) fn unfinished(reserved: &[Reserved<'_, '_>], part: usize) -> usize {
+    let is_over = |part: &&[Reserved<'_, '_>]| part.iter().all(|reserved| reserved.is_over);
+    let parts = reserved.chunks(part).len() - reserved.chunks(part).rev().take_while(is_over).count();
+    reserved.len().min(parts * part)
 }
 
 #[cfg(test)]

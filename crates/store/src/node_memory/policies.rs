@@ -33,40 +33,40 @@ fn use_now() -> Use {
 
 struct Fixture {
     _dir: tempfile::TempDir,
-    pool: Arc<Pool>,
+    memory: Arc<NodeMemory>,
 }
 
 /// A pool for so many blocks.
-fn pool(blocks: u64, policy: Policy) -> Fixture {
+fn memory(blocks: u64, policy: Policy) -> Fixture {
     admitting(blocks, policy, Rule::All)
 }
 
 fn admitting(blocks: u64, policy: Policy, rule: Rule) -> Fixture {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let page = Placed::run_bytes(BLOCK as u64, KEY as u64);
-    let pool = create_with(dir.path(), "n", Epoch(1), (blocks * page, page / 2), (policy, rule));
-    pool.inner.lock().clock = clock;
-    Fixture { _dir: dir, pool }
+    let memory = create_with(dir.path(), "n", Epoch(1), (blocks * page, page / 2), (policy, rule));
+    memory.inner.lock().clock = clock;
+    Fixture { _dir: dir, memory }
 }
 
 fn key(block: u32) -> [u8; KEY] {
     block.to_le_bytes()
 }
 
-fn is_held(pool: &Pool, block: u32) -> bool {
-    pool.contains(&id(&key(block)))
+fn is_held(memory: &NodeMemory, block: u32) -> bool {
+    memory.contains(&id(&key(block)))
 }
 
 /// Puts a block that is not held. False when there is no room.
-fn store(pool: &Arc<Pool>, block: u32, pin: Pin) -> bool {
-    let Ok(reservation) = reserve(pool, &key(block), &[7; BLOCK]) else { return false };
+fn store(memory: &Arc<NodeMemory>, block: u32, pin: Pin) -> bool {
+    let Ok(reservation) = reserve(memory, &key(block), &[7; BLOCK]) else { return false };
     let Ok(reservation) = reservation.with_terms(BlockTerms { pin, ..BlockTerms::default() }) else { return false };
     reservation.seal(&sums(&key(block), &[7; BLOCK])).is_ok()
 }
 
-fn slot_of(pool: &Pool, block: u32) -> Option<SlotName> {
-    let inner = pool.inner.lock();
-    let (slot, _) = pool.lookup(&inner, &id(&key(block)))?;
+fn slot_of(memory: &NodeMemory, block: u32) -> Option<SlotName> {
+    let inner = memory.inner.lock();
+    let (slot, _) = memory.lookup(&inner, &id(&key(block)))?;
     Some(SlotName { slot, generation: Generation(inner.slots[slot as usize].generation) })
 }
 
@@ -170,8 +170,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 fn behaves_as_its_model(policy: Policy, steps: &[Step]) -> Result<(), TestCaseError> {
-    let fixture = pool(16, policy);
-    let pool = &fixture.pool;
+    let fixture = memory(16, policy);
+    let memory = &fixture.memory;
     let (order, blocks) = (policy.build(), BTreeMap::new());
     let mut naive = Naive { capacity: 16, order, blocks, removed: Vec::new(), uses: 0 };
     let mut holds: Vec<(u32, bool, Hold)> = Vec::new();
@@ -181,17 +181,17 @@ fn behaves_as_its_model(policy: Policy, steps: &[Step]) -> Result<(), TestCaseEr
             // A block that is held while removed is one of its own, which the model does not tell apart.
             Step::Put(block, _) | Step::Remove(block) if naive.removed.contains(&block) => {}
             Step::Put(block, pin) if !naive.blocks.contains_key(&block) => {
-                prop_assert_eq!(store(pool, block, pin), naive.put(block, pin), "{} {:?}", policy, step);
+                prop_assert_eq!(store(memory, block, pin), naive.put(block, pin), "{} {:?}", policy, step);
             }
             Step::Put(block, _) | Step::Touch(block) => {
-                pool.touch(&slot_of(pool, block).into_iter().collect::<Vec<_>>());
+                memory.touch(&slot_of(memory, block).into_iter().collect::<Vec<_>>());
                 naive.touch(block);
             }
-            Step::Hold(block) if let Some(hold) = pool.hold(&id(&key(block)), None) => {
+            Step::Hold(block) if let Some(hold) = memory.hold(&id(&key(block)), None) => {
                 holds.push((block, true, hold));
                 naive.blocks.get_mut(&block).expect("both have it").holds += 1;
             }
-            Step::Look(block) if let Some(hold) = pool.peek(&id(&key(block))) => {
+            Step::Look(block) if let Some(hold) = memory.peek(&id(&key(block))) => {
                 holds.push((block, false, hold));
                 naive.blocks.get_mut(&block).expect("both have it").looks += 1;
             }
@@ -209,13 +209,20 @@ fn behaves_as_its_model(policy: Policy, steps: &[Step]) -> Result<(), TestCaseEr
             }
             Step::LetGo(_) => {}
             Step::Remove(block) => {
-                prop_assert_eq!(pool.remove(&id(&key(block))), naive.blocks.remove(&block).is_some());
+                prop_assert_eq!(memory.remove(&id(&key(block))), naive.blocks.remove(&block).is_some());
                 naive.order.remove(block);
                 naive.removed.extend(holds.iter().any(|(held, ..)| *held == block).then_some(block));
             }
         }
         for block in 0..BLOCKS {
-            prop_assert_eq!(is_held(pool, block), naive.blocks.contains_key(&block), "{} {:?} {}", policy, step, block);
+            prop_assert_eq!(
+                is_held(memory, block),
+                naive.blocks.contains_key(&block),
+                "{} {:?} {}",
+                policy,
+                step,
+                block
+            );
         }
         prop_assert!(holds.iter().all(|(.., hold)| hold.bytes() == [7; BLOCK]));
     }
@@ -264,19 +271,19 @@ fn name(block: u32) -> BlockHash {
 }
 
 /// Serves a request as engines do: reads what is there, puts the rest. Says how many blocks were hit.
-fn serve(pool: &Arc<Pool>, request: &Request, mut told: impl FnMut(BlockHash)) -> usize {
+fn serve(memory: &Arc<NodeMemory>, request: &Request, mut told: impl FnMut(BlockHash)) -> usize {
     NOW.set(Duration::from_millis(request.at.0));
     let blocks = request.blocks.iter().map(|block| block.0 as u32);
-    let hits = blocks.clone().take_while(|block| is_held(pool, *block)).count();
-    let (held, lacking): (Vec<u32>, Vec<u32>) = blocks.partition(|block| is_held(pool, *block));
+    let hits = blocks.clone().take_while(|block| is_held(memory, *block)).count();
+    let (held, lacking): (Vec<u32>, Vec<u32>) = blocks.partition(|block| is_held(memory, *block));
     held.iter().rev().chain(lacking.iter().rev()).for_each(|block| told(name(*block)));
-    pool.confirm(&held.iter().map(|block| id(&key(*block))).collect::<Vec<_>>());
+    memory.confirm(&held.iter().map(|block| id(&key(*block))).collect::<Vec<_>>());
     let is_admitted = |block: &&u32| {
         let key = key(**block);
-        pool.admits(Key::new(&key).unwrap(), &id(&key), BLOCK as u64)
+        memory.admits(Key::new(&key).unwrap(), &id(&key), BLOCK as u64)
     };
     for block in lacking.iter().rev().filter(is_admitted) {
-        assert!(store(pool, *block, Pin::None), "nobody holds anything");
+        assert!(store(memory, *block, Pin::None), "nobody holds anything");
     }
     hits
 }
@@ -296,26 +303,26 @@ fn a_node_evicts_what_the_simulator_does() {
         for request in trace(seed) {
             let names: Vec<BlockHash> = request.blocks.iter().map(|block| name(block.0 as u32)).collect();
             let run = simulated.run(&names).0;
-            let hit = serve(&fixture.pool, &request, |block| {
+            let hit = serve(&fixture.memory, &request, |block| {
                 simulated.use_one(block, &use_now());
             });
             assert_eq!(hit as u64, run, "{policy}, {rule}, seed {seed}, request at {:?}", request.at);
             (hits, evicted) = (hits + hit, simulated.evicted().0);
         }
-        assert_eq!(fixture.pool.stats().evictions_total, evicted, "{policy}, {rule}, seed {seed}");
+        assert_eq!(fixture.memory.stats().evictions_total, evicted, "{policy}, {rule}, seed {seed}");
         assert!(hits > 300 && evicted > 100, "{policy}, {rule}, seed {seed}: {hits} hits, {evicted} evicted");
-        assert_eq!(fixture.pool.stats().declined_total > 0, rule != Rule::All);
+        assert_eq!(fixture.memory.stats().declined_total > 0, rule != Rule::All);
     }
 }
 
 /// With LRU it is of no matter that the simulator makes room after a request and the node before each block.
 #[test]
 fn a_node_hits_what_the_simulator_hits() {
-    let (fixture, mut simulated) = (pool(30, Policy::Lru), tidepool_sim::Pool::new(Blocks(30), Policy::Lru.build()));
+    let (fixture, mut simulated) = (memory(30, Policy::Lru), tidepool_sim::Pool::new(Blocks(30), Policy::Lru.build()));
     for request in trace(4) {
-        let hits = serve(&fixture.pool, &request, |_| {});
+        let hits = serve(&fixture.memory, &request, |_| {});
         // An engine that has read and put all of a request has used all of it.
-        fixture.pool.confirm(&request.blocks.iter().map(|block| id(&key(block.0 as u32))).collect::<Vec<_>>());
+        fixture.memory.confirm(&request.blocks.iter().map(|block| id(&key(block.0 as u32))).collect::<Vec<_>>());
         assert_eq!(simulated.serve(&request), Blocks(hits as u64), "request at {:?}", request.at);
     }
 }
@@ -323,19 +330,19 @@ fn a_node_hits_what_the_simulator_hits() {
 /// A batch that is put and one that is read lose their ends first: a suffix is useless without its prefix.
 #[test]
 fn of_a_batch_the_end_goes_before_the_start() {
-    let fixture = pool(8, Policy::Lru);
+    let fixture = memory(8, Policy::Lru);
     for block in (0..8).rev() {
-        assert!(store(&fixture.pool, block, Pin::None));
+        assert!(store(&fixture.memory, block, Pin::None));
     }
-    put(&fixture.pool, &key(100), &[7; BLOCK]).unwrap();
-    assert!((0..8).all(|block| is_held(&fixture.pool, block) == (block != 7)));
-    let names: Vec<SlotName> = (0..7).filter_map(|block| slot_of(&fixture.pool, block)).collect();
-    fixture.pool.touch(&names);
+    put(&fixture.memory, &key(100), &[7; BLOCK]).unwrap();
+    assert!((0..8).all(|block| is_held(&fixture.memory, block) == (block != 7)));
+    let names: Vec<SlotName> = (0..7).filter_map(|block| slot_of(&fixture.memory, block)).collect();
+    fixture.memory.touch(&names);
     for block in 101..103 {
-        put(&fixture.pool, &key(block), &[7; BLOCK]).unwrap();
+        put(&fixture.memory, &key(block), &[7; BLOCK]).unwrap();
     }
     assert!(
-        (0..7).all(|block| is_held(&fixture.pool, block) == (block != 6)),
+        (0..7).all(|block| is_held(&fixture.memory, block) == (block != 6)),
         "100 and the end of what was read are gone"
     );
 }

@@ -1,6 +1,6 @@
 //! Putting blocks in: reserve, write, seal, abort.
 
-use super::{Answer, FRAME_BUDGET, Session};
+use super::{Answer, FRAME_BUDGET, Serving};
 use crate::node::Shared;
 use crate::process::{Charge, Process, add};
 use crate::reservations::Open;
@@ -86,7 +86,7 @@ impl Writes {
         };
         // A version takes the place of what is held, which its seal decides.
         let held = match terms.version {
-            None => self.shared.pool.confirm(&ids),
+            None => self.shared.memory.confirm(&ids),
             Some(_) => vec![None; ids.len()],
         };
         // "Held" answers the put: like any answered put it must be known to the catalogs.
@@ -130,7 +130,7 @@ impl Writes {
                 let limit = self.shared.config.quarantine_limit.0;
                 // Open ones are late all at once when the process loses its sockets. A quarter of the pool is room for large
                 // batches.
-                let charge = process.charge(len, limit, limit.max(self.shared.pool.capacity() / 4));
+                let charge = process.charge(len, limit, limit.max(self.shared.memory.capacity() / 4));
                 Some(charge.ok_or(ReserveOutcome::UseSocket)?)
             }
             (true, None) => return Err(ReserveOutcome::UseSocket),
@@ -141,10 +141,10 @@ impl Writes {
         }
         // What somebody wants terms for is wanted for certain.
         let is_judged = terms == BlockTerms::default() && self.shared.config.admission != Rule::All;
-        if is_judged && !self.shared.pool.admits(key, &id, len) {
+        if is_judged && !self.shared.memory.admits(key, &id, len) {
             return Err(ReserveOutcome::Declined);
         }
-        let reserved = self.shared.pool.reserve(key, id, len, self.client, until, is_wanted);
+        let reserved = self.shared.memory.reserve(key, id, len, self.client, until, is_wanted);
         // At once: space that the terms are refused for is the next block's.
         match reserved.and_then(|unnamed| unnamed.with_terms(terms)) {
             Ok(unnamed) => Ok((unnamed, charge)),
@@ -172,7 +172,7 @@ impl Writes {
             self.mine.remove(slot);
         }
         let open = self.shared.reservations.take_all(&slots, self.client, until);
-        self.shared.pool.prefetch_index(open.iter().flatten().map(Open::id));
+        self.shared.memory.prefetch_index(open.iter().flatten().map(Open::id));
         // From the last to the first: of a prefix, what is behind is to be evicted before what it needs.
         let each = seal.items.iter().zip(open).rev();
         let mut outcomes: Vec<SealOutcome> = each.map(|(item, open)| self.seal_one(item, open)).collect();
@@ -214,7 +214,7 @@ impl Writes {
     }
 }
 
-impl Session<'_> {
+impl Serving<'_> {
     pub(super) fn reserve(&mut self, reserve: &Reserve, terms: &Terms) -> Answer {
         let Self { shared, connection, writes, .. } = self;
         let is_wanted = || !shared.stop.is_set() && !connection.socket().has_hung_up();

@@ -1,6 +1,6 @@
 //! Getting blocks out: get, view, and what readers report.
 
-use super::{Answer, SEND_BUDGET, Session};
+use super::{Answer, SEND_BUDGET, Serving};
 use crate::counters::Counters;
 use crate::leases::NodeLeases;
 use crate::node::Shared;
@@ -8,7 +8,7 @@ use crate::process::{add, add_at_most};
 use rustix::fd::AsFd as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tidepool_store::{Hold, Pool};
+use tidepool_store::{Hold, NodeMemory};
 use tidepool_transfer::conn::ConnError;
 use tidepool_transfer::tcp::serve::{BlockSource, HeldBlock, serve_get};
 use tidepool_types::{BlockId, ClientId, CopyName, Deadline};
@@ -21,7 +21,7 @@ const MOST_BYTES: u64 = 1 << 40;
 
 /// The pool as the sending side sees it.
 struct Source<'a> {
-    pool: &'a Arc<Pool>,
+    memory: &'a Arc<NodeMemory>,
     counters: &'a Counters,
     reader: ClientId,
     leases: &'a NodeLeases,
@@ -35,12 +35,12 @@ impl BlockSource for Source<'_> {
     type Held = Sending;
 
     fn hold(&self, id: &BlockId, copy: Option<CopyName>) -> Option<Sending> {
-        self.pool.hold(id, copy).map(Sending)
+        self.memory.hold(id, copy).map(Sending)
     }
 
     fn hold_all(&self, items: &[GetItem]) -> Vec<Option<Sending>> {
         let wanted: Vec<_> = items.iter().map(|item| (item.id, item.copy)).collect();
-        let held = self.pool.hold_all(&wanted);
+        let held = self.memory.hold_all(&wanted);
         // A read that names its copy continues one that has been counted and noted.
         let first = || held.iter().zip(items).filter_map(|(hold, item)| hold.as_ref().filter(|_| item.copy.is_none()));
         add(&self.counters.foreign_hits, first().filter(|hold| hold.writer() != self.reader).count() as u64);
@@ -51,11 +51,11 @@ impl BlockSource for Source<'_> {
     }
 
     fn let_go(&self, held: Vec<Sending>) {
-        self.pool.let_go(held.into_iter().map(|Sending(hold)| hold).collect());
+        self.memory.let_go(held.into_iter().map(|Sending(hold)| hold).collect());
     }
 
     fn damaged(&self, id: &BlockId, copy: CopyName) {
-        self.pool.verify(id, copy);
+        self.memory.verify(id, copy);
     }
 }
 
@@ -79,12 +79,12 @@ unsafe impl HeldBlock for Sending {
     }
 }
 
-impl Session<'_> {
+impl Serving<'_> {
     pub(super) fn get(&mut self, number: u64, get: &Get) -> Result<Answer, ConnError> {
         let started = Instant::now();
         let counters = &self.shared.counters;
-        let Shared { pool, leases, .. } = &**self.shared;
-        let source = Source { pool, counters, reader: self.writes.client, leases, lease: self.lease };
+        let Shared { memory, leases, .. } = &**self.shared;
+        let source = Source { memory, counters, reader: self.writes.client, leases, lease: self.lease };
         // A reader that stopped waiting must not keep blocks held.
         let budget = Duration::from_millis(get.wait_millis.into()).min(SEND_BUDGET);
         let served = serve_get(&mut self.connection, number, get, &source, Deadline::after(budget))?;
@@ -103,7 +103,7 @@ impl Session<'_> {
         };
         let limit = self.shared.config.view_limit.0;
         let one = |id: &BlockId| {
-            let Some(hold) = self.shared.pool.hold(id, None) else { return ViewOutcome::Miss };
+            let Some(hold) = self.shared.memory.hold(id, None) else { return ViewOutcome::Miss };
             let (offset, len) = (hold.offset(), hold.bytes().len() as u64);
             match process.add_view(hold, limit) {
                 Ok(slot) => ViewOutcome::Pinned { slot, offset, len },
@@ -156,7 +156,7 @@ impl Session<'_> {
 
     /// Answers a put's question whether blocks are held. A yes answers that put, so the catalogs must know of it.
     pub(super) fn confirm(&self, ids: &[BlockId]) -> Answer {
-        let found = self.shared.pool.confirm(ids);
+        let found = self.shared.memory.confirm(ids);
         if found.iter().any(Option::is_some) {
             self.shared.announce_all();
         }
@@ -171,7 +171,7 @@ impl Session<'_> {
     pub(super) fn touch(&self, touch: &Touch) -> Answer {
         // Whoever does not have the memory mapped has read nothing in it.
         if self.memory {
-            self.shared.pool.touch(&touch.slots);
+            self.shared.memory.touch(&touch.slots);
             let counters = &self.shared.counters;
             let hits = touch.hits.min(MOST_HITS);
             add_at_most(&counters.shm_hits, hits);
@@ -185,7 +185,7 @@ impl Session<'_> {
     pub(super) fn verify(&self, copies: &[(BlockId, CopyName)]) -> Answer {
         for (id, copy) in copies {
             add(&self.shared.counters.corrupt_reports, 1);
-            self.shared.pool.verify(id, *copy);
+            self.shared.memory.verify(id, *copy);
         }
         Answer::None
     }

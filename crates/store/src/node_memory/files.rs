@@ -2,9 +2,9 @@
 
 use super::marked::{self, Lock, Mark, Name};
 use super::mount::Mount;
-use super::{Inner, Pool};
+use super::{Inner, NodeMemory};
 use crate::layout::{CONTROL_BYTES, MAP_MARK, MAX_SLOTS, SLAB_MARK, Shape};
-use crate::memory::{self, Memory};
+use crate::memory_file::{self, MemoryFile};
 use rustix::fs::{Mode, OFlags};
 use std::fs;
 use std::io;
@@ -19,7 +19,7 @@ use tidepool_types::{ByteSize, Epoch, NodeName};
 
 /// What a pool is made of.
 #[derive(Debug, Clone)]
-pub struct PoolConfig {
+pub struct NodeMemoryConfig {
     /// The directory of the shared files; a memory file system.
     pub dir: PathBuf,
     /// The owner's name.
@@ -136,7 +136,7 @@ impl Files {
     }
 }
 
-impl Pool {
+impl NodeMemory {
     /// Removes the pool's files now, whoever still uses the pool: memory that is mapped stays, only the names go. For an owner
     /// that ends and cannot wait for them.
     pub fn remove_files(&self) {
@@ -145,14 +145,14 @@ impl Pool {
     }
 }
 
-impl Pool {
+impl NodeMemory {
     /// Makes a pool: allocates and touches all of its memory, so that nothing can run out of it later.
-    pub fn create(config: &PoolConfig) -> Result<Arc<Self>, OpenError> {
+    pub fn create(config: &NodeMemoryConfig) -> Result<Arc<Self>, OpenError> {
         Self::create_while(config, &|| true)
     }
 
     /// The same, for as long as `go_on`, asked every few tenths of a second, says yes. Once it says no nothing is left.
-    pub fn create_while(config: &PoolConfig, go_on: &dyn Fn() -> bool) -> Result<Arc<Self>, OpenError> {
+    pub fn create_while(config: &NodeMemoryConfig, go_on: &dyn Fn() -> bool) -> Result<Arc<Self>, OpenError> {
         // Nothing is made for sizes that fit no mount.
         shape_of(config, None)?;
         fs::create_dir_all(&config.dir).map_err(at(&config.dir))?;
@@ -174,12 +174,12 @@ impl Pool {
         check_space(config, needed)?;
         let map_file = create(&map_path, MAP_MARK).map_err(|error| explain(error, config, needed, 0))?;
         let slab_file = create(&slab_path, SLAB_MARK).map_err(|error| explain(error, config, needed, 0))?;
-        let made = |file: &SharedFile, path, len| -> Result<Memory, OpenError> {
+        let made = |file: &SharedFile, path, len| -> Result<MemoryFile, OpenError> {
             rustix::fs::ftruncate(&file.writable, len).map_err(|error| at(path)(error.into()))?;
-            let memory = Memory::map(&file.writable, true).map_err(at(path))?;
+            let memory = MemoryFile::map(&file.writable, true).map_err(at(path))?;
             memory.touch(go_on);
             // Whatever could not be touched fails here, with its reason.
-            let allocated = memory::allocate(&file.writable, len, go_on).map_err(at(path));
+            let allocated = memory_file::allocate(&file.writable, len, go_on).map_err(at(path));
             allocated.map_err(|error| explain(error, config, needed, map_file.allocated() + slab_file.allocated()))?;
             if go_on() { Ok(memory) } else { Err(OpenError::Stopped) }
         };
@@ -197,7 +197,7 @@ impl Pool {
     }
 }
 
-fn shape_of(config: &PoolConfig, huge_page: Option<u64>) -> Result<Shape, OpenError> {
+fn shape_of(config: &NodeMemoryConfig, huge_page: Option<u64>) -> Result<Shape, OpenError> {
     let capacity = match huge_page {
         // The control page in front of the blocks comes out of the huge pages, so that none is wasted.
         Some(page) => (config.capacity.0 - config.capacity.0 % page).checked_sub(CONTROL_BYTES).ok_or_else(|| {
@@ -214,13 +214,13 @@ fn shape_of(config: &PoolConfig, huge_page: Option<u64>) -> Result<Shape, OpenEr
     Ok(Shape { epoch: config.epoch, slots, capacity })
 }
 
-fn check_space(config: &PoolConfig, needed: ByteSize) -> Result<(), OpenError> {
+fn check_space(config: &NodeMemoryConfig, needed: ByteSize) -> Result<(), OpenError> {
     let mount = Mount::of(&config.dir)?;
     if needed.0 <= mount.available { Ok(()) } else { Err(too_little(config, &mount, needed, 0)) }
 }
 
 /// What is said of a mount that is full, though it may not have been a moment ago; `own` bytes of it are this pool's.
-fn explain(error: OpenError, config: &PoolConfig, needed: ByteSize, own: u64) -> OpenError {
+fn explain(error: OpenError, config: &NodeMemoryConfig, needed: ByteSize, own: u64) -> OpenError {
     match error {
         OpenError::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull => match Mount::of(&config.dir) {
             Ok(mount) if own == 0 && mount.is_out_of_inodes => OpenError::NoInodes { dir: config.dir.clone() },
@@ -231,7 +231,7 @@ fn explain(error: OpenError, config: &PoolConfig, needed: ByteSize, own: u64) ->
     }
 }
 
-fn too_little(config: &PoolConfig, mount: &Mount, needed: ByteSize, own: u64) -> OpenError {
+fn too_little(config: &NodeMemoryConfig, mount: &Mount, needed: ByteSize, own: u64) -> OpenError {
     let (dir, capacity) = (config.dir.clone(), config.capacity);
     OpenError::TooLittleMemory {
         dir,

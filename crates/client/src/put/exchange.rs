@@ -1,4 +1,4 @@
-//! How a node hears of a batch that is put there: over a connection, or directly where it is in this process.
+//! The requests and replies of one batch on its way to one node: over a connection, or at the desk of a node in this process.
 
 use crate::peers::{Asked, Peer};
 use std::io::IoSlice;
@@ -27,7 +27,7 @@ pub(super) enum Question {
 }
 
 /// See the file's head.
-pub(super) struct Line<'a> {
+pub(super) struct Exchange<'a> {
     peer: &'a Peer,
     to: To<'a>,
     /// Writes that have been sent and not been answered.
@@ -35,7 +35,7 @@ pub(super) struct Line<'a> {
     deadline: Deadline,
 }
 
-impl<'a> Line<'a> {
+impl<'a> Exchange<'a> {
     pub(super) fn new(peer: &'a Peer, to: To<'a>, deadline: Deadline) -> Self {
         Self { peer, to, written: Vec::new(), deadline }
     }

@@ -4,7 +4,7 @@
 //! pins have a bounded share of the pool. A *soft pin* has it evicted last, until the pin ends. When a block is evicted, the
 //! others of its *group* are the next. Removal takes no notice of any of them.
 
-use super::{Inner, Pool, SlotState};
+use super::{Inner, NodeMemory, SlotState};
 use crate::protocol::load_sealed;
 use std::time::Duration;
 use tidepool_policy::eviction::{Tag, Use};
@@ -50,7 +50,7 @@ pub(super) struct Incoming {
     void: bool,
 }
 
-impl Pool {
+impl NodeMemory {
     /// Removes a block if it is older than `version`, and voids copies of it that are on their way here.
     pub fn supersede(&self, id: &BlockId, version: Version) -> SupersedeOutcome {
         let mut inner = self.inner.lock();

@@ -1,8 +1,8 @@
 //! Holds: a sealed block that stays where it is until the hold is dropped. Sends and borrowed views hold; look-ups and
 //! copies on the same host never do.
 
-use super::{Inner, Pool, Slot, SlotState};
-use crate::memory::prefetch;
+use super::{Inner, NodeMemory, Slot, SlotState};
+use crate::memory_file::prefetch;
 use crate::placed::Placed;
 use crate::protocol::{Described, State, retire, stamp};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ const PER_LOCK: usize = 256;
 
 /// A sealed block that may be removed or evicted from sight, but not from its place.
 pub struct Hold {
-    pool: Arc<Pool>,
+    memory: Arc<NodeMemory>,
     slot: u32,
     generation: u64,
     described: Described,
@@ -35,13 +35,13 @@ enum HoldKind {
     Look,
 }
 
-impl Pool {
+impl NodeMemory {
     /// Holds a block, which counts as a use of it; or only the copy of that name, which goes on with such a use.
     pub fn hold(self: &Arc<Self>, id: &BlockId, copy: Option<CopyName>) -> Option<Hold> {
         self.hold_one(&mut self.inner.lock(), id, copy)
     }
 
-    /// As [`Pool::hold`] for several blocks, whose look-ups overlap.
+    /// As [`NodeMemory::hold`] for several blocks, whose look-ups overlap.
     pub fn hold_all(self: &Arc<Self>, wanted: &[(BlockId, Option<CopyName>)]) -> Vec<Option<Hold>> {
         self.prefetch_index(wanted.iter().map(|(id, _)| *id));
         for (id, _) in wanted {
@@ -79,7 +79,7 @@ impl Pool {
     /// last one was used first: of a prefix, what is behind is to go before what it needs.
     pub fn let_go(&self, mut holds: Vec<Hold>) {
         let mut inner = self.inner.lock();
-        let mine = holds.iter_mut().rev().filter(|hold| std::ptr::eq(&raw const *hold.pool, self));
+        let mine = holds.iter_mut().rev().filter(|hold| std::ptr::eq(&raw const *hold.memory, self));
         mine.for_each(|hold| hold.end(&mut inner));
     }
 
@@ -100,7 +100,7 @@ impl Pool {
         inner.slots[slot as usize].holds += 1;
         inner.stats.holds += 1;
         let generation = inner.slots[slot as usize].generation;
-        Hold { pool: Arc::clone(self), slot, generation, described, kind, ended: false }
+        Hold { memory: Arc::clone(self), slot, generation, described, kind, ended: false }
     }
 
     /// Which of `ids` are held, with their lengths. Counts as a use of each, from the last to the first.
@@ -174,7 +174,7 @@ impl Hold {
 
     /// The copy.
     pub fn copy(&self) -> CopyName {
-        self.pool.name(self.generation)
+        self.memory.name(self.generation)
     }
 
     /// The block's id.
@@ -189,7 +189,7 @@ impl Hold {
 
     /// Holds on the block now, this one included.
     pub fn holds(&self) -> u32 {
-        self.pool.inner.lock().slots[self.slot as usize].holds
+        self.memory.inner.lock().slots[self.slot as usize].holds
     }
 
     /// Where the block starts in the slab.
@@ -228,20 +228,20 @@ impl Hold {
         if self.is_intact() {
             return false;
         }
-        let mut inner = self.pool.inner.lock();
+        let mut inner = self.memory.inner.lock();
         match inner.slots[self.slot as usize].state {
-            SlotState::Sealed => self.pool.withdraw(&mut inner, self.slot, State::Damaged),
+            SlotState::Sealed => self.memory.withdraw(&mut inner, self.slot, State::Damaged),
             // Out of sight already; the memory below it is no better for that.
             SlotState::Withdrawn => {
                 let generation = inner.next_generation();
-                retire(self.pool.header(self.slot), stamp(generation, State::Damaged));
+                retire(self.memory.header(self.slot), stamp(generation, State::Damaged));
             }
             SlotState::Free | SlotState::Reserved | SlotState::Damaged => return true,
         }
         inner.slots[self.slot as usize].state = SlotState::Damaged;
         inner.stats.damaged_total += 1;
         inner.stats.damaged_bytes += self.described.len;
-        self.pool.changed.notify_all();
+        self.memory.changed.notify_all();
         tracing::error!(block = %self.id(), slot = self.slot, "a block is damaged in memory and was quarantined");
         true
     }
@@ -251,7 +251,7 @@ impl Hold {
     }
 
     fn behind(&self, at: u64, len: u64) -> &[u8] {
-        match self.pool.slab.at(at, len) {
+        match self.memory.slab.at(at, len) {
             // SAFETY: the run stays this block's while the hold lives; sealed bytes are not written to by anybody who
             // keeps to the protocol, and others on the host are trusted not to (see the architecture page).
             Some(start) => unsafe { std::slice::from_raw_parts(start, len as usize) },
@@ -271,18 +271,18 @@ impl Hold {
         }
         if state == SlotState::Withdrawn {
             let generation = inner.next_generation();
-            retire(self.pool.header(self.slot), stamp(generation, State::Free));
-            let _ = self.pool.release(inner, self.slot);
+            retire(self.memory.header(self.slot), stamp(generation, State::Free));
+            let _ = self.memory.release(inner, self.slot);
         }
-        self.pool.freed.notify_all();
+        self.memory.freed.notify_all();
     }
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
         if !self.ended {
-            let pool = Arc::clone(&self.pool);
-            self.end(&mut pool.inner.lock());
+            let memory = Arc::clone(&self.memory);
+            self.end(&mut memory.inner.lock());
         }
     }
 }

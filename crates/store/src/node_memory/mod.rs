@@ -19,18 +19,18 @@ mod terms;
 #[cfg(test)]
 pub(crate) mod tests;
 
-pub use files::{OpenError, PoolConfig};
+pub use files::{NodeMemoryConfig, OpenError};
 pub use hold::Hold;
 pub use marked::clear_socket;
 pub use reserve::{NoRoom, Reservation, Sealed, Unnamed};
-pub use stats::PoolStats;
+pub use stats::NodeMemoryStats;
 pub use terms::BlockTerms;
 
 use crate::heap::{FreeRun, Heap, RunId};
 use crate::inventory::Change;
 use crate::journal::Journal;
 use crate::layout::{CONTROL_BYTES, Shape};
-use crate::memory::Memory;
+use crate::memory_file::MemoryFile;
 use crate::protocol::{Described, Index, LINE_WORDS, State, load_sealed, retire, stamp};
 use crate::ring::host_time;
 use crate::sync::AtomicU64;
@@ -46,10 +46,10 @@ use tidepool_policy::{Groups, SlotList, SoftPins};
 use tidepool_types::{BlockId, CopyName, Epoch, Generation, Tier};
 
 /// A node's memory, as its owner sees it.
-pub struct Pool {
+pub struct NodeMemory {
     shape: Shape,
-    map: Memory,
-    slab: Memory,
+    map: MemoryFile,
+    slab: MemoryFile,
     files: Files,
     /// Short sections only: see the module's head.
     inner: Mutex<Inner>,
@@ -88,7 +88,7 @@ struct Inner {
     uses: u64,
     /// The time since any fixed start.
     clock: fn() -> Duration,
-    stats: PoolStats,
+    stats: NodeMemoryStats,
 }
 
 /// What only the owner knows of a slot.
@@ -119,7 +119,7 @@ enum SlotState {
     Damaged,
 }
 
-impl Pool {
+impl NodeMemory {
     /// The node's incarnation.
     pub fn epoch(&self) -> Epoch {
         self.shape.epoch
@@ -141,9 +141,9 @@ impl Pool {
     }
 
     /// A snapshot of the pool's numbers.
-    pub fn stats(&self) -> PoolStats {
+    pub fn stats(&self) -> NodeMemoryStats {
         let inner = self.inner.lock();
-        PoolStats { free_bytes: inner.heap.free_bytes(), ..inner.stats }
+        NodeMemoryStats { free_bytes: inner.heap.free_bytes(), ..inner.stats }
     }
 
     fn name(&self, generation: u64) -> CopyName {
@@ -197,7 +197,7 @@ impl Pool {
 }
 
 impl Inner {
-    fn empty(shape: Shape, config: &PoolConfig) -> Self {
+    fn empty(shape: Shape, config: &NodeMemoryConfig) -> Self {
         let slots = shape.slots as u32;
         Self {
             last_generation: 0,
@@ -217,7 +217,7 @@ impl Inner {
             journal: Journal::default(),
             uses: 0,
             clock: host_time,
-            stats: PoolStats::default(),
+            stats: NodeMemoryStats::default(),
         }
     }
 

@@ -19,7 +19,7 @@ const TOUCHES_PER_MESSAGE: usize = 512;
 const MOST_TOUCHES: usize = 1024;
 
 /// A mapped node.
-pub(crate) struct Memory {
+pub(crate) struct MappedNode {
     pub(crate) mapping: Arc<Mapping>,
     pub(crate) socket_path: PathBuf,
     /// Whether the node lets this process pin blocks and write to the slab.
@@ -37,7 +37,7 @@ pub(crate) struct Memory {
     ring: Option<Mutex<LeaseWriter>>,
 }
 
-impl Memory {
+impl MappedNode {
     pub(crate) fn new(
         mapping: Mapping,
         socket_path: PathBuf,

@@ -5,7 +5,7 @@
 
 use super::OpenError;
 use super::mount::huge_page_of;
-use crate::memory::{self, Memory};
+use crate::memory_file::{self, MemoryFile};
 use crate::sync::Ordering;
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
@@ -154,8 +154,8 @@ fn nameless(path: &Path, mark: Mark) -> io::Result<OwnedFd> {
 
 /// Marks a file that takes no ordinary writes, through its first page.
 fn mark_mapped(file: &OwnedFd, mark: Mark, page: u64) -> io::Result<()> {
-    memory::allocate(file, page, &|| true)?;
-    let first = Memory::map(file, true)?;
+    memory_file::allocate(file, page, &|| true)?;
+    let first = MemoryFile::map(file, true)?;
     first.words()[0].store(u64::from_le_bytes(mark), Ordering::Release);
     Ok(())
 }

@@ -24,7 +24,7 @@ const HUGE_PAGE: usize = 2 << 20;
 const LARGEST_PAGE: usize = 16 << 30;
 
 /// A shared mapping of a whole file.
-pub(crate) struct Memory {
+pub(crate) struct MemoryFile {
     start: NonNull<u8>,
     len: usize,
     _addresses: Addresses,
@@ -55,9 +55,9 @@ impl Drop for Addresses {
 
 // SAFETY: a mapping is only an address range that stays mapped until drop; what may be done with its bytes is decided by
 // the protocol over them, which uses atomics or tolerates races.
-unsafe impl Send for Memory {}
+unsafe impl Send for MemoryFile {}
 // SAFETY: as above.
-unsafe impl Sync for Memory {}
+unsafe impl Sync for MemoryFile {}
 
 /// Makes a file at least `len` bytes long, all of them backed by memory from now on. `go_on` is asked between steps: when it says no,
 /// the file stays as it is.
@@ -67,7 +67,7 @@ pub(crate) fn allocate(file: &OwnedFd, len: u64, go_on: &dyn Fn() -> bool) -> io
     Ok(steps.try_for_each(step)?)
 }
 
-impl Memory {
+impl MemoryFile {
     /// Maps all of `file`. The owner must never shorten a file that it has handed out.
     pub(crate) fn map(file: impl AsFd, writable: bool) -> io::Result<Self> {
         let found = rustix::fs::fstat(&file)?;
@@ -197,7 +197,7 @@ mod tests {
     }
 
     /// Kilobytes of a mapping that are mapped in huge pages.
-    fn in_huge_pages(memory: &Memory) -> u64 {
+    fn in_huge_pages(memory: &MemoryFile) -> u64 {
         let maps = std::fs::read_to_string("/proc/self/smaps").expect("this process's mappings");
         let start = format!("{:x}-", memory.start.as_ptr().addr());
         let lines = maps.lines().skip_while(|line| !line.starts_with(&start));
@@ -207,7 +207,7 @@ mod tests {
 
     /// Whether the kernel makes huge pages of small ones here.
     fn kernel_can() -> bool {
-        let memory = Memory::map(file(), true).expect("mapped");
+        let memory = MemoryFile::map(file(), true).expect("mapped");
         memory.populate(true, &|| true);
         let address = memory.at(0, LEN).expect("all of it");
         // SAFETY: no byte changes.
@@ -223,13 +223,13 @@ mod tests {
         // Others on this host may have taken the last one a moment ago.
         let touch = |_| {
             let file = file();
-            let owner = Memory::map(&file, true).expect("mapped");
+            let owner = MemoryFile::map(&file, true).expect("mapped");
             owner.touch(&|| true);
             (file, owner)
         };
         let whole = (0..10).map(touch).find(|(_, owner)| in_huge_pages(owner) == LEN / 1024);
         let (file, owner) = whole.expect("all of the owner's");
-        let reader = Memory::map(&file, false).expect("mapped");
+        let reader = MemoryFile::map(&file, false).expect("mapped");
         reader.populate(false, &|| true);
         assert_eq!(in_huge_pages(&reader), LEN / 1024, "and a reader's");
         assert!(owner.words().iter().all(|word| word.load(Ordering::Relaxed) == 0));
@@ -239,9 +239,9 @@ mod tests {
     fn mappings_come_and_go_without_a_trace() {
         let mapped = || std::fs::read_to_string("/proc/self/maps").expect("this process's mappings").lines().count();
         let file = file();
-        drop(Memory::map(&file, true).expect("mapped"));
+        drop(MemoryFile::map(&file, true).expect("mapped"));
         let before = mapped();
-        (0..100).for_each(|_| drop(Memory::map(&file, true).expect("mapped")));
+        (0..100).for_each(|_| drop(MemoryFile::map(&file, true).expect("mapped")));
         assert!(mapped() <= before + 5, "a hundred mappings left {} lines of {before}", mapped());
     }
 }

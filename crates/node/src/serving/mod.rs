@@ -28,7 +28,7 @@ const READING_STEP: Duration = Duration::from_millis(1);
 const IDLE_STEP: Duration = Duration::from_secs(3600);
 
 /// A connection and what belongs to it.
-pub(crate) struct Session<'a> {
+pub(crate) struct Serving<'a> {
     shared: &'a Arc<Shared>,
     /// What the connection's client has reserved. It is freed before the connection is closed.
     writes: Writes,
@@ -53,15 +53,15 @@ pub(crate) enum Answer {
     Refuse(Reason, String),
 }
 
-impl<'a> Session<'a> {
+impl<'a> Serving<'a> {
     /// Serves a connection to its end.
     pub(crate) fn serve(shared: &'a Arc<Shared>, connection: Connection, local: bool, seat: &Seat) {
         add(&shared.counters.connections, 1);
         let end = match Self::welcome(shared, connection, local, seat) {
-            Ok(mut session) => {
-                let end = session.run();
-                tracing::debug!(client = session.writes.client.0, %end, "connection ended");
-                session.take_back_unread(&end);
+            Ok(mut serving) => {
+                let end = serving.run();
+                tracing::debug!(client = serving.writes.client.0, %end, "connection ended");
+                serving.take_back_unread(&end);
                 end
             }
             Err(error) => {
@@ -90,11 +90,11 @@ impl<'a> Session<'a> {
         let process = if memory { shared.processes.at(&**connection.socket(), client) } else { None };
         let node = shared.config.name.to_string();
         let writable = process.is_some();
-        let welcome = Welcome { node, epoch: shared.pool.epoch(), memory, writable };
+        let welcome = Welcome { node, epoch: shared.memory.epoch(), memory, writable };
         let writes = Writes::new(Arc::clone(shared), client, process);
-        let mut session = Self { shared, connection, memory, writes, named: Vec::new(), lease: None, ring: None };
-        let [map, slab] = shared.pool.readable();
-        let fds = [map, slab, shared.pool.writable()];
+        let mut serving = Self { shared, connection, memory, writes, named: Vec::new(), lease: None, ring: None };
+        let [map, slab] = shared.memory.readable();
+        let fds = [map, slab, shared.memory.writable()];
         let fds = if !memory {
             &fds[..0]
         } else if writable {
@@ -102,8 +102,8 @@ impl<'a> Session<'a> {
         } else {
             &fds[..2]
         };
-        session.connection.welcome(welcome, fds, until)?;
-        Ok(session)
+        serving.connection.welcome(welcome, fds, until)?;
+        Ok(serving)
     }
 
     fn run(&mut self) -> ConnError {

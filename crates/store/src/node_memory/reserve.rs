@@ -1,6 +1,6 @@
 //! Space for a block that is being written, and the step that makes it visible.
 
-use super::{BlockTerms, Inner, Pool, SlotState, TIER};
+use super::{BlockTerms, Inner, NodeMemory, SlotState, TIER};
 use crate::inventory::Change;
 use crate::layout::CONTROL_BYTES;
 use crate::placed::Placed;
@@ -29,7 +29,7 @@ pub enum NoRoom {
 /// gone first, or its reservation kept.
 #[derive(Debug)]
 pub struct Reservation {
-    pool: Arc<Pool>,
+    memory: Arc<NodeMemory>,
     slot: u32,
     generation: u64,
     described: Described,
@@ -57,9 +57,9 @@ impl Unnamed<'_> {
     }
 }
 
-impl std::fmt::Debug for Pool {
+impl std::fmt::Debug for NodeMemory {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Pool").field("shape", &self.shape).finish_non_exhaustive()
+        f.debug_struct("NodeMemory").field("shape", &self.shape).finish_non_exhaustive()
     }
 }
 
@@ -74,7 +74,7 @@ pub enum Sealed {
     Void,
 }
 
-impl Pool {
+impl NodeMemory {
     /// Takes space for `len` bytes under `key`, evicting what the policy says, and waiting until `deadline` if
     /// nothing can be evicted; `is_wanted` is asked every now and then whether anybody still waits for it.
     pub fn reserve<'k>(
@@ -154,7 +154,7 @@ impl Pool {
         drop(inner);
         let described = Described { id: id.words(), offset: CONTROL_BYTES + offset, len, key_len, writer: writer.0 };
         let terms = BlockTerms::default();
-        Unnamed(Reservation { pool: Arc::clone(self), slot, generation, described, terms }, key)
+        Unnamed(Reservation { memory: Arc::clone(self), slot, generation, described, terms }, key)
     }
 }
 
@@ -162,8 +162,8 @@ impl Reservation {
     /// Says what is wanted for the block. Refused when that takes more than hard pins may.
     pub fn with_terms(mut self, terms: BlockTerms) -> Result<Self, NoRoom> {
         if terms.pin == Pin::Hard {
-            let mut inner = self.pool.inner.lock();
-            if inner.stats.pinned_bytes + self.run_bytes() > self.pool.most_pinned() {
+            let mut inner = self.memory.inner.lock();
+            if inner.stats.pinned_bytes + self.run_bytes() > self.memory.most_pinned() {
                 inner.stats.no_space_total += 1;
                 drop(inner);
                 return Err(NoRoom::Full);
@@ -177,7 +177,7 @@ impl Reservation {
     /// Says that the bytes come from another node: they are worth nothing if the block is removed meanwhile.
     #[must_use]
     pub fn watched(self, key: Key<'_>) -> Self {
-        self.pool.inner.lock().watch_incoming(self.slot, self.described.id, key);
+        self.memory.inner.lock().watch_incoming(self.slot, self.described.id, key);
         self
     }
 
@@ -212,7 +212,7 @@ impl Reservation {
         if end > self.described.len {
             return None;
         }
-        self.pool.slab.at(self.described.offset + offset, len)
+        self.memory.slab.at(self.described.offset + offset, len)
     }
 
     /// Whether the bytes now in place match `checksums`.
@@ -234,32 +234,32 @@ impl Reservation {
         for (at, sum) in (self.placed().checksums_at()..).step_by(4).zip(checksums) {
             self.write_behind(at, &sum.to_le_bytes());
         }
-        let pool = Arc::clone(&self.pool);
-        let mut inner = pool.inner.lock();
+        let memory = Arc::clone(&self.memory);
+        let mut inner = memory.inner.lock();
         if inner.is_void(self.slot) {
             drop(inner);
             return Ok(Sealed::Void);
         }
-        let held = pool.lookup(&inner, &self.id()).map(|(slot, _)| slot);
+        let held = memory.lookup(&inner, &self.id()).map(|(slot, _)| slot);
         if let Some(slot) = held.filter(|slot| self.terms.version.is_none_or(|own| inner.version(*slot) >= Some(own))) {
-            let held = pool.name(inner.slots[slot as usize].generation);
+            let held = memory.name(inner.slots[slot as usize].generation);
             let usage = inner.use_now();
             inner.mark_used(slot, &usage);
             drop(inner);
             return Ok(Sealed::Held(held));
         }
         if let Some(older) = held {
-            pool.remove_slot(&mut inner, older);
+            memory.remove_slot(&mut inner, older);
         }
-        publish(pool.header(self.slot), stamp(self.generation, State::Sealed), &self.described);
-        if !pool.index().insert(self.described.id, self.slot) {
-            retire(pool.header(self.slot), stamp(self.generation, State::Reserved));
+        publish(memory.header(self.slot), stamp(self.generation, State::Sealed), &self.described);
+        if !memory.index().insert(self.described.id, self.slot) {
+            retire(memory.header(self.slot), stamp(self.generation, State::Reserved));
             drop(inner);
             return Err(self);
         }
         inner.keep_terms(self.slot, &self.terms, self.run_bytes());
-        pool.note_sealed(&mut inner, self.slot, &self.described);
-        Ok(Sealed::New(pool.name(self.generation)))
+        memory.note_sealed(&mut inner, self.slot, &self.described);
+        Ok(Sealed::New(memory.name(self.generation)))
     }
 
     fn placed(&self) -> Placed {
@@ -268,7 +268,7 @@ impl Reservation {
 
     /// Stores the key or the checksums behind the block's bytes.
     fn write_behind(&self, at: u64, bytes: &[u8]) {
-        if let Some(target) = self.pool.slab.at(at, bytes.len() as u64) {
+        if let Some(target) = self.memory.slab.at(at, bytes.len() as u64) {
             // SAFETY: the run was sized for key and checksums, nobody else writes to them, and no reader is led to them
             // before the block is sealed.
             unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len()) };
@@ -276,7 +276,7 @@ impl Reservation {
     }
 }
 
-impl Pool {
+impl NodeMemory {
     fn note_sealed(&self, inner: &mut Inner, slot: u32, described: &Described) {
         let entry = &mut inner.slots[slot as usize];
         (entry.state, entry.tag) = (SlotState::Sealed, described.id[0]);
@@ -292,7 +292,7 @@ impl Pool {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        let mut inner = self.pool.inner.lock();
+        let mut inner = self.memory.inner.lock();
         inner.stats.reserved -= 1;
         inner.forget_incoming(self.slot);
         if inner.slots[self.slot as usize].state != SlotState::Reserved {
@@ -302,7 +302,7 @@ impl Drop for Reservation {
             inner.stats.pinned_bytes -= self.run_bytes();
         }
         let generation = inner.next_generation();
-        retire(self.pool.header(self.slot), stamp(generation, State::Free));
-        let _ = self.pool.release(&mut inner, self.slot);
+        retire(self.memory.header(self.slot), stamp(generation, State::Free));
+        let _ = self.memory.release(&mut inner, self.slot);
     }
 }

@@ -1,6 +1,6 @@
 //! Listing, describing and removing.
 
-use super::{Answer, Session};
+use super::{Answer, Serving};
 use regex::bytes::{Regex, RegexBuilder};
 use std::collections::HashSet;
 use std::time::Duration;
@@ -45,7 +45,7 @@ impl Matcher {
     }
 }
 
-impl Session<'_> {
+impl Serving<'_> {
     pub(super) fn list(&self, list: &List) -> Answer {
         let matcher = match Matcher::new(&list.pattern) {
             Ok(matcher) => matcher,
@@ -54,7 +54,7 @@ impl Session<'_> {
         let (mut entries, mut cursor) = (Vec::new(), list.cursor);
         let limit = list.limit.clamp(1, MAX_PAGE) as usize;
         let next = loop {
-            let Some((hold, next)) = self.shared.pool.hold_from(cursor) else { break None };
+            let Some((hold, next)) = self.shared.memory.hold_from(cursor) else { break None };
             if entries.len() == limit {
                 break Some(cursor);
             }
@@ -73,12 +73,12 @@ impl Session<'_> {
             Ok(matcher) => matcher,
             Err(refusal) => return refusal,
         };
-        self.shared.pool.void_matching(|key| matcher.matches(key));
+        self.shared.memory.void_matching(|key| matcher.matches(key));
         let (mut removed, mut cursor) = (0, 0);
-        while let Some((hold, next)) = self.shared.pool.hold_from(cursor) {
+        while let Some((hold, next)) = self.shared.memory.hold_from(cursor) {
             cursor = next;
             if intact_key(&hold).is_some_and(|key| matcher.matches(key)) {
-                removed += u64::from(self.shared.pool.remove(&hold.id()));
+                removed += u64::from(self.shared.memory.remove(&hold.id()));
                 if removed % REMOVED_TOGETHER == 0 {
                     self.shared.announce_all();
                 }
@@ -90,12 +90,12 @@ impl Session<'_> {
 
     /// Says which blocks are leased, and removes the others if it is told to.
     pub(super) fn judge(&self, judge: &Judge) -> Answer {
-        let pool = &self.shared.pool;
-        let one = |(id, leased): (&BlockId, bool)| match pool.peek(id).map(|hold| hold.writer()) {
+        let memory = &self.shared.memory;
+        let one = |(id, leased): (&BlockId, bool)| match memory.peek(id).map(|hold| hold.writer()) {
             None => Judgement::Absent,
             Some(writer) if judge.writer.is_some_and(|wanted| wanted != writer) => Judgement::Foreign,
             Some(_) if leased => Judgement::Leased,
-            Some(_) if judge.remove && !pool.remove(id) => Judgement::Absent,
+            Some(_) if judge.remove && !memory.remove(id) => Judgement::Absent,
             Some(_) => Judgement::Free,
         };
         let leased = self.leased(&judge.ids);
@@ -108,7 +108,7 @@ impl Session<'_> {
 
     /// Which of `ids` are leased. A lease on one block of a group is one on all of them.
     fn leased(&self, ids: &[BlockId]) -> Vec<bool> {
-        let groups: Vec<Vec<BlockId>> = ids.iter().map(|id| self.shared.pool.group_of(id)).collect();
+        let groups: Vec<Vec<BlockId>> = ids.iter().map(|id| self.shared.memory.group_of(id)).collect();
         let asked: Vec<BlockId> = ids.iter().chain(groups.iter().flatten()).copied().collect();
         let mut leased = self.shared.leases.leased(&asked).into_iter();
         let mut own: Vec<bool> = leased.by_ref().take(ids.len()).collect();
@@ -120,7 +120,7 @@ impl Session<'_> {
 
     /// Removes copies that are older than a version, and says who else may have them.
     pub(super) fn supersede(&self, items: &[(BlockId, Version)]) -> Answer {
-        let outcomes = items.iter().map(|(id, version)| self.shared.pool.supersede(id, *version)).collect();
+        let outcomes = items.iter().map(|(id, version)| self.shared.memory.supersede(id, *version)).collect();
         self.shared.announce_all();
         let asked: HashSet<BlockId> = items.iter().map(|(id, _)| *id).collect();
         let pullers = self.shared.pulls.pullers(|id| asked.contains(id));
@@ -141,11 +141,11 @@ impl Session<'_> {
     /// Takes no new blocks for a while. A block counts as on its way from before it is looked whether this is so.
     pub(super) fn drain(&self, period: Duration) -> Answer {
         self.shared.draining.set(period);
-        Answer::Reply(Reply::Count(self.shared.pool.stats().reserved))
+        Answer::Reply(Reply::Count(self.shared.memory.stats().reserved))
     }
 
     pub(super) fn remove(&self, ids: &[BlockId]) -> Answer {
-        let removed = ids.iter().map(|id| self.shared.pool.remove(id)).collect();
+        let removed = ids.iter().map(|id| self.shared.memory.remove(id)).collect();
         self.shared.announce_all();
         Answer::Reply(Reply::Removed(removed))
     }
@@ -156,7 +156,7 @@ impl Session<'_> {
     }
 
     pub(super) fn describe(&self, id: &BlockId) -> Answer {
-        let held = self.shared.pool.peek(id);
+        let held = self.shared.memory.peek(id);
         let entries = held.iter().filter_map(|hold| Some(entry(hold, intact_key(hold)?))).collect();
         self.note_lease(held.iter().map(Hold::id));
         Answer::Reply(Reply::Keys(Keys { entries, next: None }))

@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 use tonic::Status;
 
 /// See the file's head. Dropping it tells the directory that the stream ended.
-pub(crate) struct Session {
+pub(crate) struct Intake {
     core: Arc<Core>,
     name: String,
     lease: Arc<Lease>,
@@ -28,7 +28,7 @@ pub(crate) struct Session {
     link: Link,
 }
 
-impl Session {
+impl Intake {
     /// Admits the node that `hello` introduces; the receiver resolves when the stream must end.
     pub(crate) fn admit(
         core: Arc<Core>,
@@ -150,7 +150,7 @@ impl Session {
     }
 }
 
-impl Drop for Session {
+impl Drop for Intake {
     fn drop(&mut self) {
         tracing::info!(node = self.name, stream = self.lease.number(), "inventory stream ended");
         self.core.directory.disconnect(&self.name, self.lease.number(), self.link);
