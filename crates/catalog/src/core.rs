@@ -6,13 +6,12 @@ use crate::members::state::NodeState;
 use crate::members::{Directory, View};
 use crate::metrics::{self, Counters};
 use crate::recorders::Recorders;
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use tidepool_locks::Mutex;
 use tidepool_policy::Leases;
-use tidepool_types::{BlockId, Metric, Value};
+use tidepool_types::{BlockId, Metric, Value, drawn};
 
 /// Leases that a catalog remembers; past them the oldest are forgotten.
 const MOST_LEASES: usize = 1 << 19;
@@ -37,7 +36,7 @@ impl Core {
     pub(crate) fn new(config: &CatalogConfig) -> Self {
         let index = Arc::new(Index::default());
         let directory = Directory::new(config.clone(), index.clone());
-        let incarnation = RandomState::new().hash_one(0);
+        let incarnation = drawn();
         Self {
             index,
             directory,

@@ -1,7 +1,6 @@
 //! Accepts connections, bounded in number, and ends those that say nothing.
 
 use crate::core::Core;
-use crate::guests::{Guests, Seat, Voice};
 use crate::metrics;
 use std::future::Future;
 use std::io;
@@ -9,8 +8,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
+use tidepool_locks::seats::{Seat, Seats, Voice};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
 use tokio::time::Sleep;
 use tonic::transport::server::Connected;
 
@@ -22,28 +23,32 @@ const PREFACE_WITHIN: Duration = Duration::from_secs(5);
 /// Bytes with which a connection says so.
 const PREFACE_LEN: usize = 24;
 
+/// Dropped to have a connection end.
+type Stay = oneshot::Sender<()>;
+
 /// Admits connections. Those past the bound are closed at once and counted.
 pub(crate) struct Incoming {
-    guests: Arc<Guests>,
+    seats: Arc<Seats<Stay>>,
     core: Arc<Core>,
 }
 
 /// A connection that has been admitted and that nobody serves yet.
 pub(crate) struct Accepted {
     stream: std::net::TcpStream,
-    seat: Seat,
+    seat: Seat<Stay>,
+    end: oneshot::Receiver<()>,
 }
 
 impl Accepted {
     /// The connection as the runtime knows it that this is called from.
     pub(crate) fn connect(self) -> io::Result<Connection> {
-        Ok(Connection::new(TcpStream::from_std(self.stream)?, self.seat))
+        Ok(Connection::new(TcpStream::from_std(self.stream)?, self.seat, self.end))
     }
 }
 
 impl Incoming {
     pub(crate) fn new(limit: usize, core: Arc<Core>) -> Self {
-        Self { guests: Guests::new(limit), core }
+        Self { seats: Seats::new(limit), core }
     }
 
     /// The next connection.
@@ -57,14 +62,15 @@ impl Incoming {
                     continue;
                 }
             };
-            let admitted = self.guests.admit();
-            if !matches!(admitted, Some((_, false))) {
+            let (stay, end) = oneshot::channel();
+            let admitted = self.seats.admit(stay);
+            if !matches!(admitted, Some((_, None))) {
                 metrics::add(&self.core.counters.refused_connections, 1);
             }
             let Some((seat, _)) = admitted else { continue };
             // Answers are small and awaited: never hold them back.
             let _ = stream.set_nodelay(true);
-            return Accepted { stream, seat };
+            return Accepted { stream, seat, end };
         }
     }
 }
@@ -72,7 +78,9 @@ impl Incoming {
 /// A connection that counts until it is dropped.
 pub(crate) struct Connection {
     stream: TcpStream,
-    seat: Seat,
+    seat: Seat<Stay>,
+    /// Resolves when the connection must make way.
+    end: oneshot::Receiver<()>,
     preface: Option<Preface>,
 }
 
@@ -83,15 +91,15 @@ struct Preface {
 }
 
 impl Connection {
-    fn new(stream: TcpStream, seat: Seat) -> Self {
+    fn new(stream: TcpStream, seat: Seat<Stay>, end: oneshot::Receiver<()>) -> Self {
         let patience = Box::pin(tokio::time::sleep(PREFACE_WITHIN));
-        Self { stream, seat, preface: Some(Preface { missing: PREFACE_LEN, patience }) }
+        Self { stream, seat, end, preface: Some(Preface { missing: PREFACE_LEN, patience }) }
     }
 
     /// Whether the connection is to end: another one needs its place, or it has taken too long to begin.
     fn is_over(&mut self, context: &mut Context<'_>) -> bool {
         let late = self.preface.as_mut().is_some_and(|preface| preface.patience.as_mut().poll(context).is_ready());
-        late || Pin::new(&mut self.seat.end).poll(context).is_ready()
+        late || Pin::new(&mut self.end).poll(context).is_ready()
     }
 
     fn note_read(&mut self, bytes: usize) {
@@ -106,7 +114,7 @@ impl Connected for Connection {
     type ConnectInfo = Voice;
 
     fn connect_info(&self) -> Voice {
-        self.seat.voice.clone()
+        self.seat.voice().clone()
     }
 }
 

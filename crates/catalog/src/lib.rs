@@ -25,7 +25,6 @@
 pub mod config;
 mod core;
 pub mod generated;
-mod guests;
 mod incoming;
 pub mod index;
 pub mod members;

@@ -6,7 +6,6 @@
 
 use crate::config::{CatalogConfig, InvalidConfig};
 use crate::core::Core;
-use crate::guests::Voice;
 use crate::incoming::{Accepted, Incoming};
 use crate::members::NameConflict;
 use crate::service::Service;
@@ -18,6 +17,7 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use thiserror::Error;
+use tidepool_locks::seats::Voice;
 use tidepool_schema::catalog_server::CatalogServer;
 use tidepool_schema::{CONNECTION_WINDOW, MAX_FRAME_LEN, MAX_MESSAGE_LEN, STREAM_WINDOW};
 use tidepool_types::Metric;

@@ -2,8 +2,9 @@
 
 mod common;
 
-use common::{Asker, HandNode, eventually, quick};
+use common::{Asker, HandNode, quick};
 use tidepool_catalog::{CatalogConfig, Server};
+use tidepool_testing::eventually;
 
 fn catalog_threads() -> usize {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap().filter_map(Result::ok);

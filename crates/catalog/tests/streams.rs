@@ -2,20 +2,16 @@
 
 mod common;
 
-use common::{Asker, HandNode, eventually, quick};
+use common::{Asker, HandNode, quick};
 use std::time::Duration;
 use tidepool_catalog::{CatalogConfig, Server};
 use tidepool_schema::inventory_up::Message;
 use tidepool_schema::{Heartbeat, NodeState, REMOVED, inventory_down};
-use tidepool_types::Value;
+use tidepool_testing::eventually;
 use tonic::Code;
 
 fn metric(server: &Server, name: &str) -> u64 {
-    let metric = server.metrics().into_iter().find(|metric| metric.name == name).expect("the metric exists");
-    match metric.value {
-        Value::Counter(value) | Value::Gauge(value) => value,
-        Value::Histogram { count, .. } => count,
-    }
+    tidepool_testing::number(&server.metrics(), name)
 }
 
 #[test]

@@ -2,9 +2,10 @@
 
 mod common;
 
-use common::{Daemon, code, memory_dir, pool_args, stderr, stdout};
+use common::{Daemon, code, pool_args, stderr, stdout};
 use std::path::PathBuf;
 use tidepool_client::{Client, ClientConfig, PutOptions};
+use tidepool_testing::memory_dir;
 
 const BLOCK: usize = 1 << 20;
 

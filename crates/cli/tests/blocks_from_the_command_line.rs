@@ -2,8 +2,9 @@
 
 mod common;
 
-use common::{Daemon, code, json, memory_dir, stderr, stdout};
+use common::{Daemon, code, json, stderr, stdout};
 use serde_json::json;
+use tidepool_testing::memory_dir;
 
 #[test]
 fn a_block_goes_in_from_standard_input_or_a_file_and_comes_back() {

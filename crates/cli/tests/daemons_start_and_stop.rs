@@ -2,12 +2,13 @@
 
 mod common;
 
-use common::{Daemon, entries, eventually, memory_dir, metric, node_args, page, pool_args, stderr, tidepool};
+use common::{Daemon, entries, metric, node_args, page, pool_args, stderr, tidepool};
 use rustix::process::Signal;
 use std::{
     net::{SocketAddr, TcpListener, TcpStream},
     process::{Command, Stdio},
 };
+use tidepool_testing::{eventually, memory_dir};
 
 #[test]
 fn the_ready_line_of_up_has_every_address_in_use() {

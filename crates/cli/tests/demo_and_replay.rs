@@ -2,7 +2,8 @@
 
 mod common;
 
-use common::{Daemon, code, entries, eventually, json, memory_dir, stderr, stdout, text, tidepool};
+use common::{Daemon, code, entries, json, stderr, stdout, text, tidepool};
+use tidepool_testing::{eventually, memory_dir};
 
 #[test]
 fn the_demo_compares_three_ways_writes_a_page_and_cleans_up() {

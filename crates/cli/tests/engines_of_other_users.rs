@@ -2,13 +2,14 @@
 
 mod common;
 
-use common::{Daemon, code, json, memory_dir, metric, pool_args, stderr};
+use common::{Daemon, code, json, metric, pool_args, stderr};
 use std::fs::{Permissions, set_permissions};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 use tempfile::TempDir;
+use tidepool_testing::memory_dir;
 
 const STRANGER: u32 = 4242;
 

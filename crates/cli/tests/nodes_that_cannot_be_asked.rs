@@ -2,12 +2,13 @@
 
 mod common;
 
-use common::{Daemon, code, eventually, json, memory_dir, stderr, stdout};
+use common::{Daemon, code, json, stderr, stdout};
 use rustix::process::Signal;
 use serde_json::json;
 use std::net::TcpListener;
 use std::process::Output;
 use tempfile::TempDir;
+use tidepool_testing::{eventually, memory_dir};
 
 /// A catalog that gives up on nodes soon, and two nodes that do not share a directory.
 struct Pool {

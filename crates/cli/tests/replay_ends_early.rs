@@ -2,13 +2,14 @@
 
 mod common;
 
-use common::{Daemon, code, entries, eventually, json, memory_dir, metric, pool_args, stderr};
+use common::{Daemon, code, entries, json, metric, pool_args, stderr};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
+use tidepool_testing::{eventually, memory_dir};
 
 /// More requests than will ever be played.
 fn replay(pool: &Daemon, dir: &Path, page: &Path) -> Child {

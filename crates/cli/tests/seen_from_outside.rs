@@ -2,11 +2,12 @@
 
 mod common;
 
-use common::{Daemon, eventually, memory_dir, metric, page};
+use common::{Daemon, metric, page};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::process::Command;
 use tidepool::config::Layer;
+use tidepool_testing::{eventually, memory_dir};
 use tidepool_transfer::conn::{ConnError, Connection, TcpOptions};
 use tidepool_types::{ClientId, Deadline};
 use tidepool_wire::message::{Hello, Reason};

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Daemon, code, eventually, json, memory_dir, metric, stderr, stdout, tidepool};
+use common::{Daemon, code, json, metric, stderr, stdout, tidepool};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::{
@@ -12,6 +12,7 @@ use std::{
     process::{Child, ChildStdout, Output, Stdio},
 };
 use tidepool_client::{Client, ClientConfig, PutOptions};
+use tidepool_testing::{eventually, memory_dir};
 use tidepool_trace::{Options, Reader, Request};
 
 fn client_of(pool: &Daemon) -> Client {

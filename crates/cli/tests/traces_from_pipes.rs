@@ -2,10 +2,11 @@
 
 mod common;
 
-use common::{code, eventually, stderr, stdout};
+use common::{code, stderr, stdout};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::Write as _;
 use std::process::{Child, Command, Output, Stdio};
+use tidepool_testing::eventually;
 
 const LINE: &str = "{\"timestamp\": 0, \"input_length\": 1024, \"output_length\": 5, \"hash_ids\": [1, 2]}\n";
 

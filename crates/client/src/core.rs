@@ -15,7 +15,7 @@ use tidepool_locks::Mutex;
 use tidepool_store::{Mapping, ShmTransport};
 use tidepool_transfer::copy::CopyPool;
 use tidepool_transfer::tcp::TcpConfig;
-use tidepool_types::{BlockId, ClientId, Deadline, InvalidInput, Key, TenantSecret, Version};
+use tidepool_types::{BlockId, ClientId, Deadline, InvalidInput, Key, TenantSecret, Version, drawn};
 
 /// How often calls that miss a node may have the catalogs asked.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
@@ -71,7 +71,7 @@ impl Core {
         mapped: impl Fn(&Arc<Mapping>) + Send + Sync + 'static,
     ) -> std::io::Result<Self> {
         let counters = Arc::new(Counters::default());
-        let id = ClientId(random());
+        let id = ClientId(drawn());
         let context = Arc::new(Context {
             client: id,
             tcp: TcpConfig { streams: config.tcp_streams, ..TcpConfig::default() },
@@ -189,12 +189,4 @@ impl Core {
         self.context.probe.ring();
         self.watch.wake();
     }
-}
-
-/// A random number from the system.
-fn random() -> u64 {
-    use std::hash::{BuildHasher, RandomState};
-    // RandomState draws its keys from the system once per thread and then counts; the time keeps threads of one process
-    // apart, and zero would mean "nobody".
-    RandomState::new().hash_one((std::process::id(), std::time::Instant::now())).max(1)
 }

@@ -1,4 +1,5 @@
-//! The standard library's locks, without poison: what a panic leaves behind is either dropped or still right.
+//! The standard library's locks, without poison: what a panic leaves behind is either dropped or still right. And what is
+//! built on nothing but them: [`seats`].
 //!
 //! A process that was forked from one with threads can use them. Locks that keep lists of sleeping threads in memory, such as
 //! `parking_lot`'s, cannot be used there: the parent's sleepers stay in the lists, and the memory behind them is used again.
@@ -16,6 +17,8 @@
 //! });
 //! ```
 #![forbid(unsafe_code)]
+
+pub mod seats;
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{self, PoisonError, TryLockError};

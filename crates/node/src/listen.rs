@@ -1,7 +1,6 @@
 //! Listening: one thread per socket accepts, one thread per connection serves, and the number of both is bounded.
 
 use crate::config::NodeConfig;
-use crate::guests::Admission;
 use crate::node::{Shared, StartError};
 use crate::process::add;
 use crate::serving::Serving;
@@ -117,18 +116,18 @@ fn accept(shared: &Arc<Shared>, listener: impl AsFd, local: bool, next: impl Fn(
 /// Gives a connection a thread, or refuses it.
 fn admit(shared: &Arc<Shared>, socket: OwnedFd, local: bool) {
     let Ok(connection) = Connection::from_socket(socket) else { return };
-    let seat = match shared.guests.admit(connection.socket()) {
-        Admission::Seat(seat, false) => seat,
-        Admission::Seat(seat, true) => {
-            add(&shared.counters.connections_refused, 1);
-            tracing::debug!("a silent connection made room");
-            seat
-        }
-        Admission::Full => return refuse(shared, connection),
+    let Some((seat, evicted)) = shared.seats.admit(Arc::clone(connection.socket())) else {
+        return refuse(shared, connection);
     };
+    if let Some(silent) = evicted {
+        // Its thread wakes, finds the socket closed and ends.
+        silent.close();
+        add(&shared.counters.connections_refused, 1);
+        tracing::debug!("a silent connection made room");
+    }
     add(&shared.counters.connections_total, 1);
     let served = Arc::clone(shared);
-    let serve = move || Serving::serve(&served, connection, local, &seat);
+    let serve = move || Serving::serve(&served, connection, local, seat.voice());
     let thread = std::thread::Builder::new().name("serving".to_owned()).stack_size(STACK_BYTES).spawn(serve);
     if let Err(error) = thread {
         tracing::warn!(%error, "no thread for a connection");

@@ -4,9 +4,8 @@ use crate::announce::{AnnounceConfig, Announcer, CatalogStatus, NodeInfo};
 use crate::config::NodeConfig;
 use crate::counters::Counters;
 use crate::descriptors;
-use crate::door::Door;
+use crate::desk::Desks;
 use crate::draining::Draining;
-use crate::guests::Guests;
 use crate::leases::NodeLeases;
 use crate::listen::{self, Listeners, SocketFile};
 use crate::process::{Processes, add};
@@ -20,11 +19,13 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use thiserror::Error;
+use tidepool_locks::seats::Seats;
 use tidepool_locks::{Condvar, Mutex};
 use tidepool_store::inventory::Inventory;
 use tidepool_store::{NodeMemory, NodeMemoryConfig, OpenError};
+use tidepool_transfer::conn::Socket;
 use tidepool_transfer::direct::{self, Known};
-use tidepool_types::{ClientId, Deadline, Epoch, Metric, Value};
+use tidepool_types::{ClientId, Deadline, Epoch, Metric, Value, drawn};
 
 /// Why a node did not start.
 #[derive(Debug, Error)]
@@ -103,7 +104,7 @@ pub(crate) struct Shared {
     pub(crate) stop: Stop,
     /// The node as a client of other nodes.
     pub(crate) client: ClientId,
-    pub(crate) guests: Arc<Guests>,
+    pub(crate) seats: Arc<Seats<Arc<Socket>>>,
     pub(crate) leases: Arc<NodeLeases>,
     pub(crate) pulls: LatePulls,
     pub(crate) draining: Draining,
@@ -148,7 +149,7 @@ impl Node {
         config.max_connections = descriptors::affordable(wanted_connections)?;
         let problem = descriptors::problem(config.max_connections, wanted_connections);
         problem.iter().for_each(|problem| tracing::warn!("{problem}"));
-        let epoch = Epoch(random());
+        let epoch = Epoch(drawn());
         let memory = NodeMemoryConfig {
             dir: config.dir.clone(),
             name: config.name.clone(),
@@ -180,7 +181,7 @@ impl Node {
         }
         let counters = Arc::new(Counters::default());
         let shared = Arc::new(Shared {
-            guests: Guests::new(config.max_connections),
+            seats: Seats::new(config.max_connections),
             config,
             memory,
             processes: Processes::new(Arc::clone(&counters)),
@@ -188,12 +189,12 @@ impl Node {
             reservations: Reservations::default(),
             announcer,
             stop: Stop::default(),
-            client: ClientId(random()),
+            client: ClientId(drawn()),
             leases: NodeLeases::new(),
             pulls: LatePulls::default(),
             draining: Draining::default(),
         });
-        let known = Some(direct::make_known(Arc::new(Door { epoch, node: Arc::downgrade(&shared) })));
+        let known = Some(direct::make_known(Arc::new(Desks { epoch, node: Arc::downgrade(&shared) })));
         let socket = Some(socket);
         let mut node = Self { shared, data_address, socket_path, socket, problem, known, threads: Vec::new() };
         node.spawn("accept-unix", move |shared| listen::accept_unix(&shared, &unix))?;
@@ -290,7 +291,7 @@ impl Shared {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        let Shared { stop, announcer, guests, memory, config, .. } = &*self.shared;
+        let Shared { stop, announcer, seats, memory, config, .. } = &*self.shared;
         stop.set();
         announcer.release();
         // New clients must not find a node that is going away.
@@ -299,7 +300,7 @@ impl Drop for Node {
             let _ = thread.join();
         }
         let until = Instant::now() + STOP_TIMEOUT;
-        while !guests.close_all() && Instant::now() < until {
+        while seats.end_all(|socket| socket.close()) > 0 && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(1));
         }
         // Said and done here, not when the last thread lets go: one that hangs must not keep the node in the catalogs, nor
@@ -321,12 +322,4 @@ fn watch_processes(shared: &Shared) {
 
 fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
-}
-
-/// A random number from the system.
-fn random() -> u64 {
-    use std::hash::{BuildHasher, RandomState};
-    // RandomState draws its keys from the system once per thread and then counts: hashing the time in keeps two calls
-    // apart even so. A zero would mean "none" in some messages.
-    RandomState::new().hash_one((std::process::id(), Instant::now())).max(1)
 }

@@ -2,11 +2,12 @@
 
 mod common;
 
-use common::{content, eventually, soon, start, start_with};
+use common::{content, soon, start, start_with};
 use std::io::{IoSlice, Read, Write as _};
 use std::net::TcpStream;
 use std::time::Duration;
 use tidepool_node::{Node, NodeConfig};
+use tidepool_testing::eventually;
 use tidepool_transfer::conn::{ConnError, Connection};
 use tidepool_types::{ClientId, Generation};
 use tidepool_wire::frame::{HEADER_LEN, encode_request};

@@ -3,13 +3,14 @@
 
 mod common;
 
-use common::{content, eventually, id, soon, start, start_with};
+use common::{content, id, soon, start, start_with};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Write as _};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use tidepool_store::Mapping;
+use tidepool_testing::eventually;
 use tidepool_transfer::conn::Connection;
 use tidepool_types::ClientId;
 use tidepool_wire::message::{Hello, Reply, Request, Reserve, ReserveItem, ReserveOutcome, ViewOutcome};

@@ -2,7 +2,8 @@
 
 mod common;
 
-use common::{Client, TestNode, content, eventually, id, soon, start};
+use common::{Client, TestNode, content, id, soon, start};
+use tidepool_testing::eventually;
 use tidepool_wire::message::{Reply, Request, Reserve, ReserveItem, ReserveOutcome, ViewOutcome};
 
 fn reserve(key: &[u8], len: u64, mapped: bool) -> Request {

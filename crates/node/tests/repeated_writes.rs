@@ -3,8 +3,9 @@
 
 mod common;
 
-use common::{Client, content, eventually, id, soon, start};
+use common::{Client, content, id, soon, start};
 use std::io::IoSlice;
+use tidepool_testing::eventually;
 use tidepool_transfer::conn::ConnError;
 use tidepool_types::Generation;
 use tidepool_wire::checksum::{BlockChecksum, Sums};

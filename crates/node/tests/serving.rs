@@ -2,11 +2,12 @@
 
 mod common;
 
-use common::{content, eventually, id, read, soon, start, start_with};
+use common::{content, id, read, soon, start, start_with};
 use std::time::Instant;
 use tidepool_node::{Node, NodeConfig};
 use tidepool_policy::admission::Rule;
 use tidepool_policy::eviction::Policy;
+use tidepool_testing::eventually;
 use tidepool_transfer::conn::ConnError;
 use tidepool_transfer::tcp::{TcpConfig, TcpTransport};
 use tidepool_types::ClientId;

@@ -47,7 +47,7 @@ fn a_node_that_stops_during_a_pull_lets_go_of_its_source() {
     client.connection.send(&Request::Pull(pull), &[], soon()).unwrap();
     drop(node);
     assert_eq!(files(dir.path()), [""; 0]);
-    common::eventually("the source has nobody left", || source.metric("tidepool_node_holds") == 0);
+    tidepool_testing::eventually("the source has nobody left", || source.metric("tidepool_node_holds") == 0);
 }
 
 #[test]

@@ -5,9 +5,10 @@
 
 mod common;
 
-use common::{Client, TestNode, eventually, id, soon, start};
+use common::{Client, TestNode, id, soon, start};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use tidepool_testing::eventually;
 use tidepool_transfer::conn::{Connection, TcpOptions};
 use tidepool_types::ClientId;
 use tidepool_wire::message::{Hello, Reply, Request, Reserve, ReserveItem, ReserveOutcome, SlotName, ViewOutcome};

@@ -1,4 +1,7 @@
-//! Numbers that look random and follow from a seed: the same on every machine. Not for secrets.
+//! Random numbers: those that follow from a seed, the same on every machine, and those drawn from the system. Not for secrets.
+
+use std::hash::{BuildHasher as _, RandomState};
+use std::time::Instant;
 
 /// SplitMix64.
 #[derive(Debug, Clone)]
@@ -30,6 +33,13 @@ impl Random {
         }
         order
     }
+}
+
+/// A number drawn from the system: never zero, which some messages take for "none".
+#[must_use]
+pub fn drawn() -> u64 {
+    // RandomState draws its keys once per thread and then counts. The process and the time keep two calls apart even so.
+    RandomState::new().hash_one((std::process::id(), Instant::now())).max(1)
 }
 
 /// Spreads every bit of `value` over all bits of the result, one to one: the finaliser of SplitMix64.

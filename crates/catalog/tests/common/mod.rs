@@ -1,7 +1,7 @@
 //! A node driven by hand, and questions to a catalog.
 #![allow(dead_code, reason = "every test file uses a part of this")]
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tidepool_catalog::{CatalogConfig, Server};
 use tidepool_schema::catalog_client::CatalogClient;
 use tidepool_schema::inventory_up::Message;
@@ -33,15 +33,6 @@ pub(crate) fn quick() -> CatalogConfig {
 
 pub(crate) fn runtime() -> Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
-}
-
-/// Waits until `holds`, for some seconds at most.
-pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let until = Instant::now() + Duration::from_secs(10);
-    while !holds() {
-        assert!(Instant::now() < until, "not in ten seconds: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 pub(crate) struct Asker {

@@ -19,11 +19,6 @@ pub(crate) const AGES: Duration = Duration::from_secs(60);
 
 const ANY_PORT: &str = "127.0.0.1:0";
 
-/// A directory in memory.
-pub(crate) fn memory_dir() -> TempDir {
-    tempfile::tempdir_in("/dev/shm").expect("/dev/shm can be written to")
-}
-
 /// What is in a directory.
 pub(crate) fn entries(dir: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(dir).expect("the directory is there");
@@ -200,15 +195,6 @@ pub(crate) fn metric(address: &str, name: &str) -> u64 {
 pub(crate) fn signal_mask(status: &str, name: &str) -> u64 {
     let mask = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).expect("the set is there");
     u64::from_str_radix(mask.trim(), 16).expect("a set of signals is a hexadecimal number")
-}
-
-/// Waits until `done` holds.
-pub(crate) fn eventually(what: &str, done: impl Fn() -> bool) {
-    let until = Instant::now() + AGES;
-    while !done() {
-        assert!(Instant::now() < until, "{what} did not come about");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 /// Ten prompts of 20 blocks in turn, ten times: 200 blocks hold all of them.

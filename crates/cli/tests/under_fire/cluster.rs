@@ -6,8 +6,9 @@ use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tidepool_client::{Client, ClientConfig};
+pub(crate) use tidepool_testing::eventually;
 
 /// A process that is killed when dropped.
 pub(crate) struct Process {
@@ -143,15 +144,6 @@ pub(crate) fn client(catalogs: &[String], dir: Option<&Path>) -> Client {
         ..ClientConfig::default()
     };
     Client::connect(config).expect("the settings are valid")
-}
-
-/// Waits until `condition` holds.
-pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
-    let until = Instant::now() + Duration::from_secs(20);
-    while !condition() {
-        assert!(Instant::now() < until, "not within twenty seconds: {what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
 }
 
 /// The seed of this run.

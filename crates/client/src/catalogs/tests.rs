@@ -3,6 +3,7 @@ use std::net::{SocketAddr, TcpListener};
 use tidepool_catalog::generated::Fleet;
 use tidepool_catalog::{CatalogConfig, Server};
 use tidepool_schema as wire;
+use tidepool_testing::eventually;
 use tidepool_types::Tier;
 
 fn id(n: u64) -> BlockId {
@@ -34,14 +35,6 @@ fn catalogs(addresses: &[SocketAddr]) -> Catalogs {
 
 fn soon() -> Deadline {
     Deadline::after(Duration::from_secs(10))
-}
-
-fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = soon();
-    while !holds() {
-        assert!(!deadline.has_passed(), "not in ten seconds: {what}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
 }
 
 #[test]

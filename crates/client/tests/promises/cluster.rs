@@ -10,7 +10,8 @@ use tidepool_catalog::{CatalogConfig, Server};
 use tidepool_client::catalogs::NodeState;
 use tidepool_client::{Client, ClientConfig, PutOptions};
 use tidepool_node::{Node, NodeConfig};
-use tidepool_types::{ByteSize, NodeName, Value};
+pub(crate) use tidepool_testing::{content, eventually};
+use tidepool_types::{ByteSize, NodeName};
 
 /// How a client reaches the nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,7 +49,7 @@ impl Cluster {
     }
 
     pub(crate) fn without_catalog(nodes: usize) -> Self {
-        let dir = tempfile::tempdir_in("/dev/shm").expect("a directory in shared memory");
+        let dir = tidepool_testing::memory_dir();
         let mut cluster = Self { catalogs: Vec::new(), nodes: Vec::new(), dir };
         (0..nodes).for_each(|number| cluster.add_node(&format!("n{number}"), |_| {}));
         cluster
@@ -104,11 +105,7 @@ impl Cluster {
     }
 
     pub(crate) fn metric(&self, node: usize, name: &str) -> u64 {
-        let metrics = self.nodes[node].metrics();
-        match metrics.iter().find(|metric| metric.name == name).map(|metric| &metric.value) {
-            Some(Value::Counter(value) | Value::Gauge(value)) => *value,
-            _ => panic!("no number {name}"),
-        }
+        tidepool_testing::number(&self.nodes[node].metrics(), name)
     }
 }
 
@@ -166,33 +163,12 @@ fn runs_a_node_when_told_to() {
     let _ = std::io::stdin().read_line(&mut String::new());
 }
 
-/// Waits for something that happens soon.
-pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let until = Instant::now() + Duration::from_secs(20);
-    while !holds() {
-        assert!(Instant::now() < until, "never happened: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
 pub(crate) fn name(text: &str) -> NodeName {
     NodeName::new(text).expect("a node's name")
 }
 
 pub(crate) fn prefer(node: &str) -> PutOptions {
     PutOptions { prefer: vec![name(node)], ..PutOptions::default() }
-}
-
-/// Bytes that differ from block to block and along the block.
-pub(crate) fn content(seed: u64, len: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state as u8
-    };
-    (0..len).map(|_| next()).collect()
 }
 
 pub(crate) const MIB: ByteSize = ByteSize(1 << 20);

@@ -13,7 +13,7 @@ use tidepool_client::catalogs::NodeState;
 use tidepool_client::{Client, NodeError, NodeName, PutOptions, Removal};
 use tidepool_node::{Node, NodeConfig};
 use tidepool_transfer::conn::{Connection, TcpOptions};
-use tidepool_types::{ClientId, Deadline, Value};
+use tidepool_types::{ClientId, Deadline};
 use tidepool_wire::message::{Hello, Pull, PullOutcome, Reply, Request};
 
 /// Blocks that are removed one by one while their node is stopped.
@@ -42,11 +42,7 @@ fn fill(client: &Client, blocks: usize) {
 }
 
 fn number(catalog: &Server, metric: &str) -> u64 {
-    let metrics = catalog.metrics();
-    match metrics.iter().find(|known| known.name == metric).map(|metric| &metric.value) {
-        Some(Value::Counter(number) | Value::Gauge(number)) => *number,
-        _ => panic!("no number {metric}"),
-    }
+    tidepool_testing::number(&catalog.metrics(), metric)
 }
 
 /// Whether the catalog has given `far` up, and says that it knows all there is.

@@ -1,19 +1,11 @@
 //! Waiting for what happens on other threads.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tidepool_engine::{Finished, Transfers};
+pub(crate) use tidepool_testing::eventually;
 
 /// Far longer than anything here takes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
-
-/// Waits until something holds.
-pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let until = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < until, "in vain waited for: {what}");
-        std::thread::yield_now();
-    }
-}
 
 /// The next job that is over.
 pub(crate) fn wait(transfers: &Transfers) -> Finished {

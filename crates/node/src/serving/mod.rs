@@ -4,13 +4,13 @@ mod manage;
 mod read;
 mod write;
 
-use crate::guests::Seat;
 use crate::leases::OpenRing;
 use crate::node::Shared;
 use crate::process::add;
 use read::pinned;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tidepool_locks::seats::Voice;
 use tidepool_transfer::conn::{ConnError, Connection, Incoming};
 use tidepool_types::Deadline;
 use tidepool_wire::message::{Hello, Reason, Reply, Request, ReserveAs, SlotName, Terms, Welcome};
@@ -55,9 +55,9 @@ pub(crate) enum Answer {
 
 impl<'a> Serving<'a> {
     /// Serves a connection to its end.
-    pub(crate) fn serve(shared: &'a Arc<Shared>, connection: Connection, local: bool, seat: &Seat) {
+    pub(crate) fn serve(shared: &'a Arc<Shared>, connection: Connection, local: bool, voice: &Voice) {
         add(&shared.counters.connections, 1);
-        let end = match Self::welcome(shared, connection, local, seat) {
+        let end = match Self::welcome(shared, connection, local, voice) {
             Ok(mut serving) => {
                 let end = serving.run();
                 tracing::debug!(client = serving.writes.client.0, %end, "connection ended");
@@ -80,11 +80,11 @@ impl<'a> Serving<'a> {
         shared: &'a Arc<Shared>,
         mut connection: Connection,
         local: bool,
-        seat: &Seat,
+        voice: &Voice,
     ) -> Result<Self, ConnError> {
         let until = Deadline::after(HELLO_BUDGET);
         let Hello { client, wants_memory } = connection.accept_hello(until)?;
-        seat.greeted();
+        voice.raise();
         connection.set_frame_budget(FRAME_BUDGET);
         let memory = local && wants_memory;
         let process = if memory { shared.processes.at(&**connection.socket(), client) } else { None };

@@ -3,7 +3,7 @@
 
 use std::io::IoSlice;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tidepool_node::{Node, NodeConfig};
 use tidepool_store::{Mapping, ShmTransport};
 use tidepool_transfer::conn::{ConnError, Connection, TcpOptions};
@@ -154,13 +154,4 @@ pub(crate) fn soon() -> Deadline {
 pub(crate) fn content(key: &[u8], len: usize) -> Vec<u8> {
     let seed = id(key).words()[0];
     (0..len as u64).map(|i| (seed.wrapping_add(i).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
-}
-
-/// Waits until `condition` holds; a test that waits for ever says what for.
-pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
-    let until = Instant::now() + Duration::from_secs(10);
-    while !condition() {
-        assert!(Instant::now() < until, "not within ten seconds: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }

@@ -7,6 +7,7 @@ use proxy::Proxy;
 use std::sync::atomic::AtomicBool;
 use tidepool_catalog::{CatalogConfig, Server};
 use tidepool_schema::{LookupRequest, Want, pack_ids};
+use tidepool_testing::eventually;
 use tidepool_types::BlockId;
 
 fn id(n: u64) -> BlockId {
@@ -35,14 +36,6 @@ fn announce(inventory: &Arc<MemoryInventory>, catalogs: Vec<String>) -> Announce
 
 fn soon() -> Deadline {
     Deadline::after(Duration::from_secs(10))
-}
-
-fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = soon();
-    while !holds() {
-        assert!(!deadline.has_passed(), "not in ten seconds: {what}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
 }
 
 fn all_healthy(announcer: &Announcer) -> bool {

@@ -1,4 +1,4 @@
-//! The door for clients in the node's own process: their puts are served on their own thread.
+//! The desk for clients in the node's own process: a client's puts are served on its own thread.
 
 use crate::node::Shared;
 use crate::serving::{Answer, Writes};
@@ -10,12 +10,12 @@ use tidepool_types::{ClientId, Epoch};
 use tidepool_wire::message::{Refusal, Reply, Request, ReserveAs, Terms};
 
 /// See the file's head. It does not keep the node.
-pub(crate) struct Door {
+pub(crate) struct Desks {
     pub(crate) epoch: Epoch,
     pub(crate) node: Weak<Shared>,
 }
 
-impl InProcess for Door {
+impl InProcess for Desks {
     fn epoch(&self) -> Epoch {
         self.epoch
     }

@@ -1,0 +1,63 @@
+//! What tests of several crates need. A dependency of tests only.
+//!
+//! ```
+//! use std::sync::atomic::{AtomicBool, Ordering};
+//!
+//! static DONE: AtomicBool = AtomicBool::new(false);
+//! let worker = std::thread::spawn(|| DONE.store(true, Ordering::Release));
+//! tidepool_testing::eventually("the worker is done", || DONE.load(Ordering::Acquire));
+//! # worker.join().unwrap();
+//! ```
+#![forbid(unsafe_code)]
+
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+use tidepool_types::{Metric, Random, Value};
+
+/// How long [`eventually`] waits: far longer than anything takes on a busy host.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+/// How often it looks.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+
+/// Waits for an event: until `holds`.
+///
+/// # Panics
+/// After [`PATIENCE`], naming `what` did not happen.
+pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let until = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < until, "not within {PATIENCE:?}: {what}");
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+/// An empty directory in shared memory, where nodes put their files.
+///
+/// # Panics
+/// When there is no `/dev/shm`.
+#[must_use]
+pub fn memory_dir() -> TempDir {
+    tempfile::tempdir_in("/dev/shm").expect("a directory in shared memory")
+}
+
+/// `len` bytes that differ from seed to seed and along the block.
+#[must_use]
+pub fn content(seed: u64, len: usize) -> Vec<u8> {
+    let mut random = Random::new(seed);
+    let mut bytes: Vec<u8> = (0..len.div_ceil(8)).flat_map(|_| random.next().to_le_bytes()).collect();
+    bytes.truncate(len);
+    bytes
+}
+
+/// The number under `name` among `metrics`; of a histogram, how many observations it has.
+///
+/// # Panics
+/// When there is none.
+#[must_use]
+pub fn number(metrics: &[Metric], name: &str) -> u64 {
+    match metrics.iter().find(|metric| metric.name == name).map(|metric| &metric.value) {
+        Some(Value::Counter(number) | Value::Gauge(number)) => *number,
+        Some(Value::Histogram { count, .. }) => *count,
+        None => panic!("no metric {name}"),
+    }
+}
