@@ -129,7 +129,8 @@ impl Client {
     /// The nodes that hold a block and have just said so. Nothing is leased.
     pub fn holders(&self, key: impl AsRef<[u8]>) -> Result<Vec<NodeName>, InvalidInput> {
         let id = self.core().id_of(key.as_ref())?;
-        Ok(self.confirmed_holders(id, self.deadline()).iter().map(|peer| peer.key.name.clone()).collect())
+        let (holders, _) = self.confirmed_holders(id, self.deadline());
+        Ok(holders.iter().map(|peer| peer.key.name.clone()).collect())
     }
 
     /// Has `node` take no new blocks for `period`, from anybody: to go on, say it again before that, and zero to end it.
@@ -153,14 +154,15 @@ impl Client {
         let deadline = self.deadline();
         let id = self.core().id_of(key)?;
         let target = self.peer_named(node)?;
-        let mut holders = self.confirmed_holders(id, deadline);
+        let (mut holders, silent) = self.confirmed_holders(id, deadline);
         if let Some(source) = source {
             holders.retain(|holder| holder.key.name == *source);
         }
         let mut sources = holders.iter().filter(|holder| holder.key != target.key).peekable();
         if sources.peek().is_none() {
-            // Nobody else has it: it is where it should be, or nowhere.
-            return if holders.is_empty() { Err(NodeError::NotFound) } else { Ok(()) };
+            // Nobody else has it: it is where it should be, or nowhere, or with a node that did not answer.
+            let nowhere = || silent.into_iter().next().map_or(NodeError::NotFound, NodeError::Unreachable);
+            return if holders.is_empty() { Err(nowhere()) } else { Ok(()) };
         }
         let mut failure = NodeError::NotFound;
         for source in sources {
@@ -229,15 +231,21 @@ impl Client {
         Holders { peers, out_of_reach, catalog_answered: answered }
     }
 
-    /// Nodes that hold a block and have just said so.
-    fn confirmed_holders(&self, id: BlockId, deadline: Deadline) -> Vec<Arc<Peer>> {
+    /// Nodes that hold a block and have just said so, and those that may hold it and did not answer.
+    fn confirmed_holders(&self, id: BlockId, deadline: Deadline) -> (Vec<Arc<Peer>>, Vec<NodeName>) {
         let question = |peer| (peer, Request::Confirm(vec![id]));
-        let questions: Vec<_> = self.holders_of(id, deadline).peers.into_iter().map(question).collect();
+        let Holders { peers, out_of_reach: mut silent, .. } = self.holders_of(id, deadline);
+        let questions: Vec<_> = peers.into_iter().map(question).collect();
         let answers = fan_out(&questions, deadline);
-        let confirmed = questions.into_iter().zip(answers).filter(
-            |(_, answer)| matches!(answer, Ok(Reply::Found(found)) if found.first().is_some_and(Option::is_some)),
-        );
-        confirmed.map(|((peer, _), _)| peer).collect()
+        let mut confirmed = Vec::new();
+        for ((peer, _), answer) in questions.into_iter().zip(answers) {
+            match answer {
+                Ok(Reply::Found(found)) if found.first().is_some_and(Option::is_some) => confirmed.push(peer),
+                Ok(Reply::Found(_)) | Err(NodeError::Ended(_)) => {}
+                _ => silent.push(peer.key.name.clone()),
+            }
+        }
+        (confirmed, silent)
     }
 }
 

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tidepool_policy::admission::Rule;
 use tidepool_policy::eviction::Policy;
+use tidepool_transfer::fault::FaultPlan;
 use tidepool_types::{ByteSize, NodeName};
 
 /// A node's settings. The command line documents each under the same name.
@@ -40,6 +41,8 @@ pub struct NodeConfig {
     pub quarantine_limit: ByteSize,
     /// Bytes that one process may pin by views; past it views are copies.
     pub view_limit: ByteSize,
+    /// Faults of the transports over which this node copies blocks from others: for tests.
+    pub faults: FaultPlan,
 }
 
 impl NodeConfig {
@@ -65,6 +68,7 @@ impl NodeConfig {
             max_connections: 1024,
             quarantine_limit: ByteSize(64 << 20),
             view_limit: ByteSize(256 << 20),
+            faults: FaultPlan::default(),
         }
     }
 }

@@ -4,13 +4,15 @@ use crate::node::Shared;
 use crate::process::add;
 use std::time::Duration;
 use tidepool_store::{NoRoom, Reservation, Sealed};
+use tidepool_transfer::conn::dial::{Dial, Place};
 use tidepool_transfer::conn::{Connection, TcpOptions, resolve};
+use tidepool_transfer::fault::FaultPlan;
 use tidepool_transfer::ops::{Completion, Destination, Done, Op, ReadOp, Region, Regions};
-use tidepool_transfer::tcp::{TcpConfig, TcpTransport};
+use tidepool_transfer::tcp::{self, TcpConfig};
 use tidepool_transfer::transport::Transport;
 use tidepool_types::{BlockId, CopyName, Deadline, Key, TenantSecret};
 use tidepool_wire::checksum::BlockChecksum;
-use tidepool_wire::message::{Hello, Offer, Pull, PullOutcome, Reply, Request};
+use tidepool_wire::message::{Offer, Pull, PullOutcome, Reply, Request};
 
 /// How long the source may take to welcome a connection.
 const WELCOME: Duration = Duration::from_secs(1);
@@ -48,13 +50,10 @@ fn id_of(key: &[u8]) -> Option<BlockId> {
 type Error = tidepool_transfer::conn::ConnError;
 
 fn connect(shared: &Shared, pull: &Pull, until: Deadline) -> Result<Connection, Error> {
-    let (hello, until) = (Hello { client: shared.client, wants_memory: false }, until.capped(WELCOME));
-    let (connection, welcome) =
-        Connection::connect_tcp(resolve(&pull.source, until)?, &TcpOptions::default(), hello, until)?;
-    if welcome.epoch != pull.epoch {
-        return Err(Error::Unexpected("the source has another incarnation"));
-    }
-    Ok(connection)
+    let until = until.capped(WELCOME);
+    let dial = Dial { client: shared.client, epoch: Some(pull.epoch), lease_millis: 0 };
+    let options = TcpOptions::default();
+    Ok(dial.to(Place::Network(resolve(&pull.source, until)?, &options), until)?.connection)
 }
 
 /// One request and its reply, unless the node stops first.
@@ -99,13 +98,15 @@ fn pull_missing(
     };
     let welcome = until.capped(WELCOME);
     let address = resolve(&pull.source, welcome)?;
-    let config = TcpConfig::default();
-    let mut transport = TcpTransport::connect(address, pull.epoch, shared.client, config, welcome)?;
+    // A transport serves one pull: another seed for each, or all would have the same fate.
+    let seed = shared.config.faults.seed ^ wanted[0].1.words()[0];
+    let (config, faults) = (TcpConfig::default(), FaultPlan { seed, ..shared.config.faults.clone() });
+    let mut transport = tcp::open(address, pull.epoch, shared.client, config, &faults, welcome)?;
     for ((index, id), found) in wanted.into_iter().zip(found) {
         outcomes[index] = match found {
             None => PullOutcome::Missing,
             Some(_) if shared.stop.is_set() => PullOutcome::Unavailable,
-            Some(found) => pull_one(shared, &mut transport, (index, id), pull, found, until),
+            Some(found) => pull_one(shared, &mut *transport, (index, id), pull, found, until),
         };
     }
     Ok(())
@@ -113,7 +114,7 @@ fn pull_missing(
 
 fn pull_one(
     shared: &Shared,
-    transport: &mut TcpTransport,
+    transport: &mut dyn Transport,
     (index, id): (usize, BlockId),
     pull: &Pull,
     (copy, len): (CopyName, u64),
@@ -143,7 +144,7 @@ fn pull_one(
 }
 
 /// Reads one block into its reservation. When this returns, the transport has let go of the memory.
-fn receive(shared: &Shared, transport: &mut TcpTransport, coming: &Coming, copy: CopyName, until: Deadline) -> bool {
+fn receive(shared: &Shared, transport: &mut dyn Transport, coming: &Coming, copy: CopyName, until: Deadline) -> bool {
     let len = coming.reservation.len();
     let Some(start) = coming.reservation.address(0, len) else { return false };
     let read = ReadOp {

@@ -29,6 +29,14 @@ pub struct FaultPlan {
     pub close_after: Option<u64>,
 }
 
+impl FaultPlan {
+    /// Whether nothing goes wrong.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self { seed: self.seed, ..Self::default() }
+    }
+}
+
 #[derive(Debug, Clone, Copy)]
 enum Fault {
     Lost(Deadline),
@@ -124,7 +132,7 @@ impl<T: Transport> Faulty<T> {
 
 impl<T: Transport> Transport for Faulty<T> {
     fn submit(&mut self, ops: Vec<Op>, deadline: Deadline) -> Vec<Result<(), Refused>> {
-        if self.plan == (FaultPlan { seed: self.plan.seed, ..FaultPlan::default() }) {
+        if self.plan.is_empty() {
             return self.inner.submit(ops, deadline);
         }
         ops.into_iter().map(|op| self.submit_one(op, deadline)).collect()

@@ -32,6 +32,28 @@ pub trait Transport: Send {
     fn health(&self) -> Health;
 }
 
+impl<T: Transport + ?Sized> Transport for Box<T> {
+    fn submit(&mut self, ops: Vec<Op>, deadline: Deadline) -> Vec<Result<(), Refused>> {
+        (**self).submit(ops, deadline)
+    }
+
+    fn poll(&mut self, done: &mut Vec<Completion>, until: Deadline) -> usize {
+        (**self).poll(done, until)
+    }
+
+    fn poll_many(&mut self, done: &mut Vec<Completion>, least: usize, until: Deadline) -> usize {
+        (**self).poll_many(done, least, until)
+    }
+
+    fn cancel(&mut self, token: u64) {
+        (**self).cancel(token);
+    }
+
+    fn health(&self) -> Health {
+        (**self).health()
+    }
+}
+
 /// What a transport knows of its peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Health {

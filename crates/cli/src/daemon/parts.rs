@@ -43,6 +43,7 @@ pub fn node_config(config: &NodeConfig, catalogs: Vec<String>) -> tidepool_node:
         max_connections: config.max_connections as usize,
         quarantine_limit: config.quarantine_limit,
         view_limit: config.view_limit,
+        faults: tidepool_transfer::fault::FaultPlan::default(),
     }
 }
 

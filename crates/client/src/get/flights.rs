@@ -12,10 +12,8 @@ use crate::peers::SILENCE;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{SyncSender, TryRecvError, sync_channel};
 use std::time::{Duration, Instant};
-use tidepool_transfer::fault::Faulty;
 use tidepool_transfer::ops::{Completion, Refused};
-use tidepool_transfer::tcp::TcpTransport;
-use tidepool_transfer::transport::{Health, Transport as _};
+use tidepool_transfer::transport::{Health, Transport};
 use tidepool_types::Deadline;
 
 /// Nodes connected to at once.
@@ -82,9 +80,10 @@ fn fly_and_connect<'a>(
     });
 }
 
-type Transport<'a> = Lent<'a, Faulty<TcpTransport>>;
+/// A transport that is a flight's own for as long as it flies.
+type OwnTransport<'a> = Lent<'a, Box<dyn Transport>>;
 
-fn connect<'a>(group: &'a Group, deadline: Deadline) -> Option<Transport<'a>> {
+fn connect<'a>(group: &'a Group, deadline: Deadline) -> Option<OwnTransport<'a>> {
     group.peer.transport(deadline).ok()
 }
 
@@ -96,7 +95,7 @@ impl<'a> Flights<'a> {
     fn connected(
         &mut self,
         group: &'a Group,
-        transport: Option<Transport<'a>>,
+        transport: Option<OwnTransport<'a>>,
         reads: &mut [Read],
         deadline: Deadline,
     ) {
@@ -106,7 +105,7 @@ impl<'a> Flights<'a> {
         }
     }
 
-    fn start(&mut self, group: &'a Group, transport: Transport<'a>, reads: &mut [Read], deadline: Deadline) {
+    fn start(&mut self, group: &'a Group, transport: OwnTransport<'a>, reads: &mut [Read], deadline: Deadline) {
         let waiting = group.reads.clone();
         let mut flight = Flight { group, transport, under_way: 0, waiting, heard: Instant::now(), cancelled: false };
         flight.submit(reads, deadline);
@@ -128,7 +127,7 @@ impl<'a> Flights<'a> {
 struct Flight<'a> {
     group: &'a Group,
     /// Dropped on a panic, which waits until nothing touches the callers' memory any more.
-    transport: Transport<'a>,
+    transport: OwnTransport<'a>,
     under_way: usize,
     waiting: Vec<usize>,
     /// When the last read completed.

@@ -6,7 +6,7 @@ use super::{flights, local};
 use crate::catalogs::Located;
 use crate::core::Core;
 use crate::counters::add;
-use crate::peers::{Peer, Reach};
+use crate::peers::{Peer, Way};
 use std::sync::Arc;
 use tidepool_types::Deadline;
 
@@ -110,9 +110,9 @@ fn group(
 fn read_groups(core: &Core, groups: &[Group], reads: &mut [Read], deadline: Deadline) {
     let mut remote = Vec::new();
     for group in groups {
-        match &group.peer.reach {
-            Reach::Network(_) => remote.push(group),
-            Reach::Memory(memory) => {
+        match &group.peer.way {
+            Way::Network(_) => remote.push(group),
+            Way::Memory(memory) => {
                 let mut picked = vec![false; reads.len()];
                 group.reads.iter().for_each(|&read| picked[read] = true);
                 local::read_from(core, (&group.peer, memory), reads, deadline, |index, _| picked[index]);

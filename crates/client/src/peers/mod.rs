@@ -5,15 +5,22 @@
 //! [`Table`], which they get without waiting for anybody.
 
 mod attempts;
+mod context;
+mod fullness;
+mod health;
 mod mapped_node;
 mod peer;
 mod pool;
 mod seen;
+mod way;
 
 pub(crate) use crate::catalogs::NodeKey;
+pub(crate) use context::Context;
+pub(crate) use health::SILENCE;
 pub(crate) use mapped_node::MappedNode;
-pub(crate) use peer::{Asked, Context, Peer, Reach, SILENCE};
+pub(crate) use peer::{Asked, Peer};
 use seen::Seen;
+pub(crate) use way::Way;
 
 use crate::catalogs::{Census, Member, Node, NodeState};
 use crate::fan_out::at_once;

@@ -1,42 +1,27 @@
-//! One node as this client reaches it: through its mapped memory and Unix socket, or over TCP.
-//!
-//! A node that did not answer is *down* until a probe in the background hears from it: callers pass it by, so it costs one
-//! time-out and not one per call. A wait that is in vain makes the node *suspect*, no more: it may have ended early because
-//! its caller was in a hurry, which says nothing about the node. A suspect is probed, and that decides: while the probe goes
-//! unanswered for too long, and after it has failed, everyone passes the node by.
+//! One node as this client knows it: the [way](super::way) to it, its [health](super::health), whether it is
+//! [full](super::fullness), and the connections and transports that callers take turns with.
 
+use super::context::Context;
+use super::fullness::Fullness;
+use super::health::{Health, SILENCE};
 use super::mapped_node::MappedNode;
-use super::pool;
-use crate::bell::Bell;
+use super::way::{HostSays, WELCOME, Way};
 use crate::bounded::{Bounded, Lent};
 use crate::catalogs::NodeKey;
-use crate::counters::{Counters, add};
-use std::io::{ErrorKind, IoSlice};
-use std::net::{SocketAddr, TcpStream};
+use crate::counters::add;
+use std::io::IoSlice;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
-use tidepool_locks::Mutex;
-use tidepool_store::{LeaseWriter, Mapping};
-use tidepool_transfer::conn::{ConnError, Connection, TcpOptions};
+use tidepool_transfer::conn::{ConnError, Connection};
 use tidepool_transfer::direct::{self, Direct};
-use tidepool_transfer::fault::{FaultPlan, Faulty};
-use tidepool_transfer::tcp::{TcpConfig, TcpTransport};
-use tidepool_transfer::transport::{Health, Transport as _};
-use tidepool_types::{BlockId, ClientId, Deadline, NodeName};
-use tidepool_wire::message::{BATCH_IDS, Hello, Judge, Reason, Reply, Request, Welcome};
+use tidepool_transfer::tcp::{self, TcpConfig};
+use tidepool_transfer::transport::{self, Transport};
+use tidepool_types::{BlockId, Deadline};
+use tidepool_wire::message::{BATCH_IDS, Judge, Reason, Reply, Request};
 
-/// How long a node that could make no room is asked after all others: each time it may take as long as the deadline.
-const FULL_FOR: Duration = Duration::from_secs(1);
-/// A wait that has lasted this long makes the node suspect; a probe that has, has it passed by.
-pub(crate) const SILENCE: Duration = Duration::from_millis(300);
-/// How long a node may take to welcome a connection.
-const WELCOME: Duration = Duration::from_secs(1);
-/// How long a host may take to refuse a connection to a node that has ended.
-const REFUSAL: Duration = Duration::from_millis(250);
-/// How long a host that was silent then is not asked again.
-const UNHEARD_FOR: Duration = Duration::from_secs(2);
 /// How long a node may take to empty a full lease ring; then the oldest leases are lost.
 const RING_EMPTIED: Duration = Duration::from_millis(100);
 /// Transports to one node that are used at once; each has streams of its own.
@@ -44,117 +29,55 @@ const TRANSPORTS: usize = 4;
 /// How often a node is told that closed connections are not written through any more.
 const TELL_TIMES: u32 = 5;
 
-/// What all peers of a client share.
-pub(crate) struct Context {
-    pub(crate) client: ClientId,
-    pub(crate) tcp: TcpConfig,
-    pub(crate) faults: FaultPlan,
-    pub(crate) connections: usize,
-    /// The client's catalogs: they say which pool it is of.
-    pub(crate) catalogs: Vec<String>,
-    pub(crate) counters: Arc<Counters>,
-    /// Whether this client's reads are leased at all.
-    pub(crate) leases: bool,
-    /// For how many milliseconds, as far as is known; zero for not at all.
-    pub(crate) lease_millis: AtomicU32,
-    /// Wakes the prober.
-    pub(crate) probe: Bell,
-}
-
-impl Context {
-    /// For how many milliseconds what is read is leased; zero for not at all.
-    pub(crate) fn lease_millis(&self) -> u32 {
-        self.lease_millis.load(Ordering::Relaxed)
-    }
-}
-
-/// How a node is reached.
-pub(crate) enum Reach {
-    /// On this host.
-    Memory(Arc<MappedNode>),
-    /// Anywhere.
-    Network(SocketAddr),
-}
-
 /// One node.
 pub(crate) struct Peer {
     pub(crate) key: NodeKey,
-    pub(crate) reach: Reach,
+    pub(crate) way: Way,
+    pub(crate) fullness: Fullness,
+    health: Health,
     context: Arc<Context>,
     connections: Bounded<Connection>,
-    transports: Bounded<Faulty<TcpTransport>>,
-    down: AtomicBool,
-    suspect: AtomicBool,
-    /// Whether a probe is under way.
-    probing: AtomicBool,
-    /// When it began. Short sections: reading and writing it.
-    probed_since: Mutex<Option<Instant>>,
-    /// Until when it counts as full. Short sections: reading and writing it.
-    full_until: Mutex<Option<Instant>>,
+    transports: Bounded<Box<dyn Transport>>,
     /// How often the node is still to be told that nothing is written any more through connections that were closed.
     abandoned: AtomicU32,
-    /// When its host last neither refused nor took a connection. Short sections: reading and writing it.
-    unheard_at: Mutex<Option<Instant>>,
 }
 
 /// A request that has been sent and waits for its reply.
 pub(crate) struct Asked(u64);
 
 impl Peer {
-    fn new(key: NodeKey, reach: Reach, context: &Arc<Context>) -> Self {
+    fn new(key: NodeKey, way: Way, context: &Arc<Context>) -> Self {
         Self {
             key,
-            reach,
+            way,
+            fullness: Fullness::default(),
+            health: Health::default(),
             connections: Bounded::new(context.connections),
             transports: Bounded::new(TRANSPORTS),
             context: Arc::clone(context),
-            down: AtomicBool::new(false),
-            suspect: AtomicBool::new(false),
-            probing: AtomicBool::new(false),
-            probed_since: Mutex::new(None),
-            full_until: Mutex::new(None),
             abandoned: AtomicU32::new(0),
-            unheard_at: Mutex::new(None),
         }
     }
 
-    /// The node that listens at `path`, if it is one, of this pool (the catalogs name it, or see [`pool`]), and its memory can
-    /// be mapped.
+    /// The node that listens at `path`: see [`Way::on_this_host`].
     pub(crate) fn on_this_host(
         path: &Path,
         context: &Arc<Context>,
         is_named: impl FnOnce(&NodeKey) -> bool,
         until: Deadline,
     ) -> Result<Self, ConnError> {
-        let hello = Hello { client: context.client, wants_memory: true };
-        let (mut control, welcome, fds) = Connection::connect_unix(path, hello, until.capped(WELCOME))?;
-        let key = key_of(&welcome)?;
-        if !is_named(&key) && !pool::is_shared(&context.catalogs, &announced(&mut control, until)?) {
-            return Err(ConnError::Unexpected("the node is another pool's: it announces to other catalogs"));
-        }
-        let (map, slab, writable) = match &fds[..] {
-            [map, slab] => (map, slab, None),
-            [map, slab, writable] => (map, slab, Some(writable)),
-            _ => return Err(ConnError::Unexpected("the node hands out no memory")),
-        };
-        let unmappable = |error| ConnError::Io(std::io::Error::other(error));
-        let mapping = Mapping::open(map, slab, writable).map_err(unmappable)?;
-        let ring = if context.leases { open_ring(&mut control, until.capped(WELCOME)) } else { None };
-        let memory = MappedNode::new(mapping, path.to_owned(), welcome.writable, control, ring);
-        Ok(Self::new(key, Reach::Memory(Arc::new(memory)), context))
+        let (key, way) = Way::on_this_host(path, context, is_named, until)?;
+        Ok(Self::new(key, way, context))
     }
 
     /// The node that a catalog says is at `address`. Nothing is sent yet.
     pub(crate) fn on_the_network(key: NodeKey, address: SocketAddr, context: &Arc<Context>) -> Self {
-        Self::new(key, Reach::Network(address), context)
+        Self::new(key, Way::Network(address), context)
     }
 
     /// The node's memory, while it is mapped and its owner there.
     pub(crate) fn memory(&self) -> Option<&Arc<MappedNode>> {
-        match &self.reach {
-            Reach::Memory(memory) if !memory.is_gone() => Some(memory),
-            _ => None,
-        }
+        self.way.memory()
     }
 
     /// Leases blocks that were found in the node's memory, or read there.
@@ -168,11 +91,7 @@ impl Peer {
 
     /// Whether the node is passed by until a probe has heard from it.
     pub(crate) fn is_down(&self) -> bool {
-        self.down.load(Ordering::Acquire) || (self.probing.load(Ordering::Acquire) && self.keeps_probe_waiting())
-    }
-
-    fn keeps_probe_waiting(&self) -> bool {
-        self.probed_since.lock().is_some_and(|since| since.elapsed() >= SILENCE)
+        self.health.is_down()
     }
 
     /// The node cannot be reached, or broke off: pass it by from now on.
@@ -183,94 +102,66 @@ impl Peer {
     }
 
     fn pass_by(&self) {
-        if !self.down.swap(true, Ordering::AcqRel) {
+        if self.health.pass_by() {
             add(&self.context.counters.nodes_down, 1);
             tracing::debug!(node = %self.key.name, "does not answer; passed by until it does");
         }
     }
 
-    /// The node could make no room before the deadline of a put.
-    pub(crate) fn set_full(&self) {
-        *self.full_until.lock() = Some(Instant::now() + FULL_FOR);
-    }
-
-    /// Whether a put had better try others first.
-    pub(crate) fn is_full(&self) -> bool {
-        self.full_until.lock().is_some_and(|until| Instant::now() < until)
-    }
-
     /// The node has kept a caller waiting: have it probed.
     pub(crate) fn set_suspect(&self) {
-        if !self.suspect.swap(true, Ordering::AcqRel) {
+        if self.health.suspect() {
             self.context.probe.ring();
         }
     }
 
     /// Whether a probe is wanted.
     pub(crate) fn wants_probe(&self) -> bool {
-        self.down.load(Ordering::Acquire) || self.suspect.load(Ordering::Acquire)
+        self.health.wants_probe()
     }
 
     /// Whether the caller may probe: nobody else does. To be ended by [`Peer::end_probe`].
     pub(crate) fn start_probe(&self) -> bool {
-        let free = !self.probing.swap(true, Ordering::AcqRel);
-        if free {
-            *self.probed_since.lock() = Some(Instant::now());
-        }
-        free
+        self.health.start_probe()
     }
 
     pub(crate) fn end_probe(&self) {
-        *self.probed_since.lock() = None;
-        self.probing.store(false, Ordering::Release);
+        self.health.end_probe();
     }
 
     /// Finds out whether the node answers, and remembers it. False when another incarnation is in its place.
     pub(crate) fn probe(&self) -> bool {
-        let heard = self.connect(Deadline::after(WELCOME));
-        self.suspect.store(false, Ordering::Release);
-        match heard {
-            Ok(connection) => {
-                drop(connection);
-                self.down.store(false, Ordering::Release);
-                true
-            }
+        let error = match self.connect(Deadline::after(WELCOME)) {
+            Ok(_) => return self.heard(),
             // It lives: it only has no room for one more connection.
-            Err(ConnError::Refused(refusal)) if refusal.reason != Reason::Stopping => {
-                self.down.store(false, Ordering::Release);
-                true
-            }
-            Err(error) => {
-                self.pass_by();
-                self.connections.clear();
-                self.transports.clear();
-                !matches!(error, ConnError::WrongEpoch(_))
-            }
-        }
+            Err(ConnError::Refused(refusal)) if refusal.reason != Reason::Stopping => return self.heard(),
+            Err(error) => error,
+        };
+        self.health.probed(false);
+        self.pass_by();
+        self.connections.clear();
+        self.transports.clear();
+        !matches!(error, ConnError::WrongEpoch(_))
+    }
+
+    fn heard(&self) -> bool {
+        self.health.probed(true);
+        true
     }
 
     /// Whether the node's process has ended, so that what it held is gone: its host refuses connections. Not known of a
     /// host that is silent.
     pub(crate) fn has_ended(&self, until: Deadline) -> bool {
-        match &self.reach {
-            Reach::Memory(memory) => memory.socket().has_hung_up(),
-            Reach::Network(address) => self.is_refused(address, until),
-        }
-    }
-
-    fn is_refused(&self, address: &SocketAddr, until: Deadline) -> bool {
-        let is_recent = |at: &Instant| at.elapsed() < UNHEARD_FOR;
-        let within = until.remaining().min(REFUSAL);
-        if within.is_zero() || self.unheard_at.lock().as_ref().is_some_and(is_recent) {
+        if self.health.host_was_silent() {
             return false;
         }
-        match TcpStream::connect_timeout(address, within).map_err(|error| error.kind()) {
-            Err(ErrorKind::ConnectionRefused) => true,
-            Err(ErrorKind::TimedOut) if within == REFUSAL => {
-                *self.unheard_at.lock() = Some(Instant::now());
+        match self.way.ask_host(until) {
+            HostSays::Refused => true,
+            HostSays::Unknown => false,
+            HostSays::Nothing => {
+                self.health.host_is_silent();
                 false
             }
-            _ => false,
         }
     }
 
@@ -297,8 +188,8 @@ impl Peer {
 
     /// Ends what is idle; what is in use ends when it is given back.
     pub(crate) fn close(&self) {
-        self.down.store(true, Ordering::Release);
-        if let Reach::Memory(memory) = &self.reach {
+        self.health.pass_by();
+        if let Way::Memory(memory) = &self.way {
             memory.set_gone();
         }
         self.connections.clear();
@@ -320,25 +211,21 @@ impl Peer {
         if !is_writable || self.is_down() { None } else { direct::open(self.key.epoch, self.context.client) }
     }
 
-    /// A TCP transport that is connected and unused, if there is one.
-    pub(crate) fn idle_transport(&self) -> Option<Lent<'_, Faulty<TcpTransport>>> {
+    /// A transport that is connected and unused, if there is one.
+    pub(crate) fn idle_transport(&self) -> Option<Lent<'_, Box<dyn Transport>>> {
         if self.is_down() { None } else { self.transports.take_idle(is_usable) }
     }
 
-    /// A TCP transport of the caller's own. Only for nodes on the network.
-    pub(crate) fn transport(&self, until: Deadline) -> Result<Lent<'_, Faulty<TcpTransport>>, ConnError> {
-        let Reach::Network(address) = self.reach else { return Err(ConnError::Closed) };
+    /// A transport of the caller's own. Only for nodes on the network.
+    pub(crate) fn transport(&self, until: Deadline) -> Result<Lent<'_, Box<dyn Transport>>, ConnError> {
+        let Way::Network(address) = self.way else { return Err(ConnError::Closed) };
         if self.is_down() {
             return Err(ConnError::Closed);
         }
         let Context { client, tcp, faults, .. } = &*self.context;
-        let tcp = TcpConfig { lease_millis: self.context.lease_millis(), ..tcp.clone() };
-        let connect = || {
-            let transport =
-                TcpTransport::connect(address, self.key.epoch, *client, tcp.clone(), until.capped(WELCOME))?;
-            Ok::<_, ConnError>(Faulty::new(transport, faults.clone()))
-        };
-        self.transports.take(until, is_usable, || self.connecting(connect))
+        let config = TcpConfig { lease_millis: self.context.lease_millis(), ..tcp.clone() };
+        let open = || tcp::open(address, self.key.epoch, *client, config.clone(), faults, until.capped(WELCOME));
+        self.transports.take(until, is_usable, || self.connecting(open))
     }
 
     /// Connects, and draws the conclusion from a failure.
@@ -468,52 +355,10 @@ impl Peer {
     }
 
     fn connect(&self, until: Deadline) -> Result<Connection, ConnError> {
-        let (client, until) = (self.context.client, until.capped(WELCOME));
-        let (mut connection, welcome) = match &self.reach {
-            Reach::Memory(memory) => {
-                // Mapped writes and views are only for connections that asked for memory; the descriptors are not needed.
-                let hello = Hello { client, wants_memory: true };
-                let (connection, welcome, _) = Connection::connect_unix(&memory.socket_path, hello, until)?;
-                (connection, welcome)
-            }
-            Reach::Network(address) => {
-                let hello = Hello { client, wants_memory: false };
-                Connection::connect_tcp(*address, &TcpOptions::default(), hello, until)?
-            }
-        };
-        if welcome.epoch != self.key.epoch {
-            return Err(ConnError::WrongEpoch(welcome.epoch));
-        }
-        let lease = self.context.lease_millis();
-        if lease > 0 {
-            connection.send(&Request::Lease(lease), &[], until)?;
-        }
-        Ok(connection)
+        self.way.connect(&self.context, self.key.epoch, until)
     }
 }
 
-/// A ring to note leases in; without one, reads through the node's memory are not leased.
-fn open_ring(control: &mut Connection, until: Deadline) -> Option<LeaseWriter> {
-    let (_, fds) = control.call_for_fds(&Request::LeaseRing, until).ok()?;
-    let opened = LeaseWriter::open(fds.first()?);
-    opened.inspect_err(|error| tracing::debug!(%error, "the node's ring for leases")).ok()
-}
-
-fn is_usable(transport: &Faulty<TcpTransport>) -> bool {
-    transport.health() != Health::Down
-}
-
-/// The catalogs that a node announces to; none if it does not say.
-fn announced(connection: &mut Connection, until: Deadline) -> Result<Vec<String>, ConnError> {
-    match connection.call(&Request::Catalogs, &[], until) {
-        Ok(Reply::Catalogs(addresses)) => Ok(addresses),
-        Ok(_) | Err(ConnError::Refused(_)) => Ok(Vec::new()),
-        Err(error) => Err(error),
-    }
-}
-
-fn key_of(welcome: &Welcome) -> Result<NodeKey, ConnError> {
-    let bad_name = |_| ConnError::Unexpected("the node's name is not a node's name");
-    let name = NodeName::new(welcome.node.clone()).map_err(bad_name)?;
-    Ok(NodeKey { name, epoch: welcome.epoch })
+fn is_usable(transport: &impl Transport) -> bool {
+    transport.health() != transport::Health::Down
 }

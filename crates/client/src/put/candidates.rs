@@ -34,7 +34,7 @@ fn ranked(core: &Core, prefer: &[NodeName], id: BlockId, deadline: Deadline) -> 
     let candidate = |(index, (peer, free)): (usize, &(Arc<Peer>, u64))| Candidate {
         index,
         preferred: prefer.iter().position(|name| peer.key.name == *name),
-        full: peer.is_full(),
+        full: peer.fullness.is_full(),
         local: peer.memory().is_some(),
         free: *free,
     };

@@ -11,7 +11,7 @@ use super::{Elsewhere, Job};
 use crate::core::Core;
 use crate::counters::add;
 use crate::error::PutError;
-use crate::peers::{MappedNode, Peer, Reach, SILENCE};
+use crate::peers::{MappedNode, Peer, SILENCE, Way};
 use std::io::IoSlice;
 use std::sync::Arc;
 use tidepool_store::DeviceWrite;
@@ -291,7 +291,7 @@ impl Writer<'_> {
                 ReserveOutcome::NoSpace => {
                     // What is to be pinned is also refused because too much is.
                     if job.pin != Pin::Hard {
-                        self.peer.set_full();
+                        self.peer.fullness.set();
                     }
                     // What a device could not give to another node may still go there through the host's memory.
                     if job.failure != Some(PutError::NotFromDevice) {
@@ -320,7 +320,7 @@ impl Writer<'_> {
         mapped: bool,
         mut beside: impl FnMut(&mut Self, &mut Vec<Reserved<'j, 'a>>),
     ) -> Result<(), ConnError> {
-        match (self.memory, &self.peer.reach) {
+        match (self.memory, &self.peer.way) {
             (Some(memory), _)
                 if mapped && reserved.iter().any(|reserved| reserved.job.item.data.on_device().is_some()) =>
             {
@@ -336,8 +336,8 @@ impl Writer<'_> {
                 });
                 return Ok(());
             }
-            (_, Reach::Memory(_)) => self.write_frames(reserved)?,
-            (_, Reach::Network(_)) => {
+            (_, Way::Memory(_)) => self.write_frames(reserved)?,
+            (_, Way::Network(_)) => {
                 let mut transport = self.peer.transport(self.deadline)?;
                 let answers = transport
                     .get()
@@ -403,7 +403,7 @@ impl Writer<'_> {
     /// Few bytes for another host travel with their seal, in one frame; streams of their own would take a round trip more.
     fn fits_a_fill(&self, reserved: &[Reserved<'_, '_>], mapped: bool) -> bool {
         let bytes = reserved.iter().map(|reserved| reserved.job.len).sum::<u64>();
-        !mapped && matches!(self.peer.reach, Reach::Network(_)) && bytes <= FILL_BYTES
+        !mapped && matches!(self.peer.way, Way::Network(_)) && bytes <= FILL_BYTES
     }
 
     fn fill(&mut self, reserved: Vec<Reserved<'_, '_>>) -> Result<(), ConnError> {

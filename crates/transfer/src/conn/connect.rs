@@ -70,7 +70,7 @@ impl Connection {
     ) -> Result<(Self, Welcome, Vec<OwnedFd>), ConnError> {
         let connection = Self::from_socket(new_socket(AddressFamily::UNIX, None)?)?;
         let address = SocketAddrUnix::new(path)?;
-        dial(connection.socket(), |socket| connect(socket, &address), until)?;
+        connect_within(connection.socket(), |socket| connect(socket, &address), until)?;
         connection.greet(hello, until)
     }
 
@@ -97,7 +97,7 @@ impl Connection {
         told(connection.socket());
         // Before connecting: the window that the two sides agree on depends on the buffers.
         options.apply(&**connection.socket())?;
-        dial(connection.socket(), |socket| connect(socket, &address), until)?;
+        connect_within(connection.socket(), |socket| connect(socket, &address), until)?;
         do_not_pace_on_one_host(&**connection.socket());
         let (connection, welcome, _) = connection.greet(hello, until)?;
         Ok((connection, welcome))
@@ -140,7 +140,11 @@ fn new_socket(family: AddressFamily, protocol: Option<rustix::net::Protocol>) ->
 }
 
 /// Connects a socket, waiting no longer than until the deadline or until somebody closes it.
-fn dial(socket: &Socket, connect: impl Fn(&Socket) -> Result<(), Errno>, until: Deadline) -> Result<(), ConnError> {
+fn connect_within(
+    socket: &Socket,
+    connect: impl Fn(&Socket) -> Result<(), Errno>,
+    until: Deadline,
+) -> Result<(), ConnError> {
     ioctl_fionbio(socket, true)?;
     // A Unix socket whose backlog is full answers AGAIN and has nothing to poll for: it is tried again.
     while !start(socket, &connect)? {

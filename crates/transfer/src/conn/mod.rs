@@ -5,11 +5,12 @@
 //! taken for them; a buffer grows with what has arrived, not with what was announced. Buffers are reused from frame to
 //! frame; payloads never pass through them (but for the few kilobytes that come along with a header).
 //!
-//! A client connects ([`Connection::connect_unix`], [`Connection::connect_tcp`]) and calls; a node accepts
+//! A client dials a node ([`dial`]) and calls; a node accepts
 //! ([`Connection::accept`]), welcomes and then receives requests and sends replies. [`Connection::into_halves`] gives the
 //! two directions to different threads.
 
 mod connect;
+pub mod dial;
 mod halves;
 mod resolve;
 mod socket;

@@ -3,7 +3,8 @@
 use super::TcpConfig;
 use super::board::Board;
 use super::landing::Lander;
-use crate::conn::{ConnError, Connection, FrameReceiver, FrameSender, Socket};
+use crate::conn::dial::{Dial, Place};
+use crate::conn::{ConnError, FrameReceiver, FrameSender, Socket};
 use rustix::event::{EventfdFlags, PollFlags, eventfd};
 use rustix::fd::OwnedFd;
 use std::net::SocketAddr;
@@ -12,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tidepool_locks::{Condvar, Mutex};
 use tidepool_types::{BlockId, ClientId, CopyName, Deadline, Epoch};
-use tidepool_wire::message::{Hello, Request};
+use tidepool_wire::message::Request;
 
 /// How long a peer may keep silent inside an answer that the caller receives: it should not hold the caller for as long as a
 /// thread that has nothing else to do.
@@ -75,23 +76,16 @@ impl Shared {
     }
 
     pub(super) fn connect_until(&self, stream: usize, probation: bool, until: Deadline) -> Result<(), ConnError> {
-        let hello = Hello { client: self.client, wants_memory: false };
+        let dial = Dial { client: self.client, epoch: Some(self.epoch), lease_millis: self.config.lease_millis };
         let dialling = |socket: &Arc<Socket>| {
             *self.dialling[stream].lock() = Some(Arc::clone(socket));
             if self.is_over() {
                 socket.close();
             }
         };
-        let dialled = Connection::connect_tcp_watched(self.address, &self.config.socket, hello, until, dialling);
+        let dialled = dial.watched(Place::Network(self.address, &self.config.socket), until, dialling);
         *self.dialling[stream].lock() = None;
-        let (mut connection, welcome) = dialled?;
-        if welcome.epoch != self.epoch {
-            return Err(ConnError::WrongEpoch(welcome.epoch));
-        }
-        if self.config.lease_millis > 0 {
-            connection.send(&Request::Lease(self.config.lease_millis), &[], until)?;
-        }
-        let (sender, mut receiver) = connection.into_halves();
+        let (sender, mut receiver) = dialled?.connection.into_halves();
         receiver.set_frame_budget(self.config.stall);
         let mut slot = self.receivers[stream].lock();
         self.board.lock().stream_up(stream, Arc::clone(receiver.socket()), probation);
