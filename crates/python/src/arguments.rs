@@ -1,6 +1,7 @@
 //! Readers of arguments whose errors say what is allowed. Which argument it was, the interpreter adds as a note.
 
 use crate::errors::{raise, wrong_type};
+use crate::lists::List;
 use pyo3::prelude::*;
 use pyo3::types::{PyInt, PyString};
 
@@ -26,6 +27,6 @@ pub(crate) fn whole_if_any<N: for<'a, 'py> FromPyObject<'a, 'py, Error = PyErr>>
 pub(crate) fn addresses(argument: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
     match argument.is_instance_of::<PyString>() {
         true => Err(wrong_type("what stands for addresses", "a list like [\"127.0.0.1:7411\"]", argument)),
-        false => argument.extract(),
+        false => argument.extract::<List<String>>().map(Vec::from),
     }
 }

@@ -2,12 +2,15 @@
 //! NumPy arrays, anything whose bytes lie in one piece.
 
 use crate::errors::{raise, wrong_type};
+use crate::lists::{self, Item};
 use pyo3::exceptions::PyMemoryError;
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList, PySequence, PyString, PyTuple};
+use pyo3::types::{PyBytes, PyList, PyMemoryView, PySequence, PyString, PyTuple};
 use std::ffi::c_int;
+use std::ops::Deref;
 use tidepool_client::{Buffers, Parts};
+use tidepool_types::MAX_BLOCK_LEN;
 
 /// One borrowed buffer. The exporter keeps it in place until this is dropped, which must happen with the interpreter
 /// attached.
@@ -32,6 +35,15 @@ impl Buffer {
     fn readable(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         Self::borrow(object, ffi::PyBUF_SIMPLE)
             .map_err(|_| wrong_type("a block", "bytes or a contiguous buffer without gaps (or a list of them)", object))
+    }
+
+    /// As [`Buffer::readable`]; what has gaps is copied, if it is no more than there is `room` for.
+    fn gathered(object: &Bound<'_, PyAny>, room: &mut u64) -> PyResult<Self> {
+        Self::readable(object).or_else(|error| {
+            let Ok(view) = PyMemoryView::from(object) else { return Err(error) };
+            *room = room.checked_sub(view.getattr("nbytes")?.extract()?).ok_or(error)?;
+            Self::readable(&view.call_method0("tobytes")?)
+        })
     }
 
     fn writable(object: &Bound<'_, PyAny>) -> PyResult<Self> {
@@ -82,10 +94,50 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Source {
     type Error = PyErr;
 
     fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
-        match items(&object)? {
-            Some(items) => Ok(Self::Many(items.iter().map(Buffer::readable).collect::<PyResult<_>>()?)),
-            None => Ok(Self::One(Buffer::readable(&object)?)),
+        match is_many(&object) {
+            true => many(&object, Buffer::readable).map(Self::Many),
+            false => Buffer::readable(&object).map(Self::One),
         }
+    }
+}
+
+impl Item for Source {
+    const MANY: &'static str = "blocks";
+
+    fn count(&self) -> usize {
+        1 + if let Self::Many(buffers) = self { buffers.len() } else { 0 }
+    }
+}
+
+/// A [`Source`] that may have gaps: its parts with gaps are copied.
+pub(crate) struct Gathered(Source);
+
+impl Deref for Gathered {
+    type Target = Source;
+
+    fn deref(&self) -> &Source {
+        &self.0
+    }
+}
+
+impl<'a, 'py> FromPyObject<'a, 'py> for Gathered {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        let mut room = MAX_BLOCK_LEN;
+        let mut gathered = |object: &Bound<'_, PyAny>| Buffer::gathered(object, &mut room);
+        Ok(Self(match is_many(&object) {
+            true => Source::Many(many(&object, gathered)?),
+            false => Source::One(gathered(&object)?),
+        }))
+    }
+}
+
+impl Item for Gathered {
+    const MANY: &'static str = Source::MANY;
+
+    fn count(&self) -> usize {
+        self.0.count()
     }
 }
 
@@ -108,10 +160,18 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Target {
     type Error = PyErr;
 
     fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
-        match items(&object)? {
-            Some(items) => Ok(Self::Many(items.iter().map(Buffer::writable).collect::<PyResult<_>>()?)),
-            None => Ok(Self::One(Buffer::writable(&object)?)),
+        match is_many(&object) {
+            true => many(&object, Buffer::writable).map(Self::Many),
+            false => Buffer::writable(&object).map(Self::One),
         }
+    }
+}
+
+impl Item for Target {
+    const MANY: &'static str = "destinations";
+
+    fn count(&self) -> usize {
+        1 + if let Self::Many(buffers) = self { buffers.len() } else { 0 }
     }
 }
 
@@ -134,16 +194,25 @@ impl Target {
     }
 }
 
-/// The buffers in a list, a tuple or another sequence; `None` for what is a buffer itself, or neither.
-fn items<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Vec<Bound<'py, PyAny>>>> {
+/// Whether an object is a list, a tuple or another sequence of buffers, rather than a buffer itself, or neither.
+fn is_many(object: &Bound<'_, PyAny>) -> bool {
     let is_listed = || object.is_instance_of::<PyList>() || object.is_instance_of::<PyTuple>();
     // SAFETY: the interpreter is attached and the object is alive.
     let is_buffer = || unsafe { ffi::PyObject_CheckBuffer(object.as_ptr()) } == 1;
     let is_sequence = || object.cast::<PySequence>().is_ok() && !object.is_instance_of::<PyString>();
-    if is_listed() || (!is_buffer() && is_sequence()) {
-        return object.try_iter()?.collect::<PyResult<_>>().map(Some);
-    }
-    Ok(None)
+    is_listed() || (!is_buffer() && is_sequence())
+}
+
+fn many(
+    object: &Bound<'_, PyAny>,
+    mut borrow: impl FnMut(&Bound<'_, PyAny>) -> PyResult<Buffer>,
+) -> PyResult<Vec<Buffer>> {
+    let mut buffers = Vec::new();
+    lists::each(object, "buffers", |item| {
+        buffers.push(borrow(item)?);
+        Ok(1)
+    })?;
+    Ok(buffers)
 }
 
 /// Bytes from which on other threads run while they are copied.

@@ -1,9 +1,10 @@
 //! Keys come as `str` or as anything with bytes.
 
 use crate::errors::{raise, wrong_type};
+use crate::lists::{self, Item};
 use pyo3::prelude::*;
 use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
-use pyo3::types::{PyBytes, PyDict, PyList, PyString};
+use pyo3::types::PyString;
 use std::cell::Cell;
 use std::ops::Deref;
 
@@ -40,6 +41,10 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Key {
         let wrong = |_| wrong_type("a key", "str or bytes", &object);
         object.extract::<PyBackedBytes>().map(Self::Bytes).map_err(wrong)
     }
+}
+
+impl Item for Key {
+    const MANY: &'static str = "keys";
 }
 
 /// The keys of a batch.
@@ -98,28 +103,20 @@ impl Drop for Keys {
     }
 }
 
-impl Keys {
-    fn of_sequence(object: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
-        // One key is a sequence too, of characters or numbers, and hardly what was meant.
-        let is_key = object.is_instance_of::<PyString>() || object.is_instance_of::<PyBytes>();
-        // Whatever has places will do, be it registered as a sequence or not: arrays are not.
-        if is_key || object.is_instance_of::<PyDict>() || !object.hasattr("__getitem__")? {
-            return Err(wrong_type("what stands for keys", "a list or another sequence of them", &object));
-        }
-        object.extract().map(Self)
-    }
-}
-
 impl<'a, 'py> FromPyObject<'a, 'py> for Keys {
     type Error = PyErr;
 
     fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
-        let Ok(list) = object.cast::<PyList>() else { return Self::of_sequence(object) };
         let mut keys = Self(SPARE.take());
-        keys.0.reserve_exact(list.len());
-        for key in list.iter() {
-            keys.0.push(key.extract()?);
-        }
+        lists::read(&object, &mut keys.0)?;
         Ok(keys)
+    }
+}
+
+impl Item for Keys {
+    const MANY: &'static str = "chains";
+
+    fn count(&self) -> usize {
+        1 + self.len()
     }
 }

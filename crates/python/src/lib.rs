@@ -3,7 +3,7 @@
 //! Thin: it turns Python values into the client's and back, and lets other Python threads run meanwhile. What the calls do
 //! is said in `tidepool_client`; what Python sees is said in the docstrings here and in the stubs beside the package.
 //!
-//! Where things are: `pool` is the class that users hold, `keys` and `buffers` take arguments apart, `answers` are what calls
+//! Where things are: `pool` is the class that users hold, `lists`, `keys` and `buffers` take arguments apart, `answers` are what calls
 //! return, `errors` turns failures into exceptions, `fork` keeps a forked child from using its parent's threads, `signals` lets Ctrl-C end long waits, `exit` closes what has files when the interpreter ends, `embed` runs
 //! nodes and catalogs inside the interpreter, `command` is the `tidepool` command, `mooncake` is what the drop-in for
 //! `mooncake.store` builds on, and `engine` is what engine connectors build on.
@@ -18,6 +18,7 @@ mod errors;
 mod exit;
 mod fork;
 mod keys;
+mod lists;
 mod mooncake;
 mod pool;
 mod signals;
@@ -34,6 +35,8 @@ mod native {
     use super::embed::{Catalog, Node};
     #[pymodule_export]
     use super::engine::{BlockLookup, BlockTransfers, GpuCopies};
+    #[pymodule_export]
+    use super::lists::listed;
     #[pymodule_export]
     use super::mooncake::{BufferHandle, LeasedBuffer, MooncakeStore};
     #[pymodule_export]

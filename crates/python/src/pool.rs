@@ -7,10 +7,11 @@ use crate::embed::seconds;
 use crate::errors::{self, raise};
 use crate::fork::Local;
 use crate::keys::{Key, Keys};
+use crate::lists::{self, Item, List};
 use crate::signals;
 use crate::view::View;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList, PyMapping};
+use pyo3::types::{PyBytes, PyDict, PyList, PyMapping};
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -148,11 +149,7 @@ impl Pool {
         deadline: Option<f64>,
     ) -> PyResult<Bound<'py, PyList>> {
         let (client, options) = (self.client(deadline)?, put_options(replicas, prefer)?);
-        let pairs = match blocks.cast::<PyMapping>() {
-            Ok(blocks) => blocks.items()?.into_any(),
-            Err(_) => blocks.clone(),
-        };
-        let pairs: Vec<(Key, Source)> = pairs.try_iter()?.map(|pair| pair?.extract()).collect::<PyResult<_>>()?;
+        let pairs = pairs_of(blocks)?;
         let stored = py.detach(|| {
             let items: Vec<_> = pairs.iter().map(|(key, block)| PutItem::new(key, block.parts())).collect();
             client.put_batch(&items, &options)
@@ -244,10 +241,10 @@ impl Pool {
         &self,
         py: Python<'py>,
         keys: Keys,
-        mut into: Vec<Target>,
+        into: List<Target>,
         deadline: Option<f64>,
     ) -> PyResult<Vec<Option<Bound<'py, PyAny>>>> {
-        let client = self.client(deadline)?;
+        let (client, mut into) = (self.client(deadline)?, Vec::from(into));
         if keys.len() != into.len() {
             let message = format!("{} keys and {} buffers: allowed is one for each", keys.len(), into.len());
             return Err(raise("InvalidError", message, None));
@@ -305,7 +302,7 @@ impl Pool {
     /// >>> pool.match_prefix([["chain/0", "chain/1", "chain/2"], ["chain/0"]]).runs
     /// [2, 1]
     #[pyo3(signature = (chains, *, deadline = None))]
-    fn match_prefix(&self, py: Python<'_>, chains: Vec<Keys>, deadline: Option<f64>) -> PyResult<Match> {
+    fn match_prefix(&self, py: Python<'_>, chains: List<Keys>, deadline: Option<f64>) -> PyResult<Match> {
         let client = self.client(deadline)?;
         let matches = py.detach(|| client.match_prefix(&chains));
         matches.map(Match::from).map_err(|error| errors::invalid_among(&error, chains.iter().flatten()))
@@ -449,6 +446,24 @@ pub(crate) fn list_noting(
             None => return Ok(entries.into_values().collect()),
         }
     }
+}
+
+/// The blocks of a mapping, or of pairs of key and block. A mapping is asked for its items one by one, unless it is a dict:
+/// other threads may change that meanwhile.
+fn pairs_of(blocks: &Bound<'_, PyAny>) -> PyResult<Vec<(Key, Source)>> {
+    let items = match blocks.cast::<PyDict>() {
+        Ok(dict) => dict.items().into_any(),
+        Err(_) if blocks.cast::<PyMapping>().is_ok() => blocks.call_method0("items")?,
+        Err(_) => blocks.clone(),
+    };
+    let (mut pairs, mut count) = (Vec::new(), 0);
+    for pair in items.try_iter()? {
+        let (key, block): (Key, Source) = pair?.extract()?;
+        count += 1 + block.count();
+        lists::check_count(count)?;
+        pairs.push((key, block));
+    }
+    Ok(pairs)
 }
 
 fn put_options(replicas: u32, prefer: Option<&str>) -> PyResult<PutOptions> {

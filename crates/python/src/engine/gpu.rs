@@ -3,6 +3,7 @@
 
 use super::invalid;
 use crate::errors::raise;
+use crate::lists::List;
 use pyo3::prelude::*;
 use std::time::Instant;
 use tidepool_client::door::{DevicePiece, Door as _, DoorError, Pinned, Span, Way};
@@ -41,7 +42,7 @@ impl GpuCopies {
     fn copy(
         &self,
         py: Python<'_>,
-        pieces: Vec<(usize, u64, usize)>,
+        pieces: List<(usize, u64, usize)>,
         to_gpu: bool,
         by_kernel: Option<bool>,
     ) -> PyResult<f64> {

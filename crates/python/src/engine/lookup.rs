@@ -4,6 +4,7 @@ use super::{Open, invalid};
 use crate::embed::seconds;
 use crate::errors::raise;
 use crate::keys::Key;
+use crate::lists::List;
 use crate::pool::Pool;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
@@ -25,7 +26,7 @@ pub(crate) struct BlockLookup {
 impl BlockLookup {
     #[new]
     #[pyo3(signature = (pool, chains, *, deadline = 0.5))]
-    fn new(py: Python<'_>, pool: &Pool, chains: Vec<(String, usize, Option<usize>)>, deadline: f64) -> PyResult<Self> {
+    fn new(py: Python<'_>, pool: &Pool, chains: List<(String, usize, Option<usize>)>, deadline: f64) -> PyResult<Self> {
         let chain = |(prefix, step, last): (String, usize, Option<usize>)| {
             if step == 0 {
                 return Err(invalid(format!("chain {prefix} has blocks of 0 hashed blocks: allowed is 1 or more")));
@@ -88,6 +89,9 @@ impl BlockLookup {
     }
 }
 
+/// The most bytes reserved for hashes. The first one tells how long they are, and the others need not be as long.
+const RESERVED: usize = 1 << 20;
+
 /// The engine's hashes `skip..stop`, end to end.
 fn packed(hashes: &Bound<'_, PyList>, skip: usize, stop: usize) -> PyResult<Hashes> {
     let (mut bytes, mut width) = (Vec::new(), 0);
@@ -97,7 +101,7 @@ fn packed(hashes: &Bound<'_, PyList>, skip: usize, stop: usize) -> PyResult<Hash
         let hash = hash.cast::<PyBytes>()?.as_bytes();
         if width == 0 {
             width = hash.len();
-            bytes.reserve(width * (stop - skip));
+            bytes.reserve(width.saturating_mul(stop - skip).min(RESERVED));
         }
         if hash.len() != width || width == 0 {
             return Err(invalid(format!("a hash of {} bytes among others of {width}", hash.len())));

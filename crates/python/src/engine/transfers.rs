@@ -3,6 +3,7 @@
 use super::{Open, invalid};
 use crate::embed::seconds;
 use crate::errors::raise;
+use crate::lists::List;
 use crate::pool::Pool;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
@@ -43,7 +44,7 @@ impl BlockTransfers {
     fn new(
         py: Python<'_>,
         pool: &Pool,
-        layout: Vec<Vec<(usize, usize, usize)>>,
+        layout: List<List<(usize, usize, usize)>>,
         blocks: u32,
         memory: Py<PyAny>,
         load_threads: usize,
@@ -92,7 +93,7 @@ impl BlockTransfers {
     /// Begins to load blocks. The job is reported by :meth:`poll` once nothing touches its blocks any more. On a GPU it begins
     /// ``after`` the work that this stream of the driver has been given.
     #[pyo3(signature = (id, parts, *, after = None))]
-    fn load(&self, py: Python<'_>, id: u64, parts: Vec<PackedPart>, after: Option<u64>) -> PyResult<()> {
+    fn load(&self, py: Python<'_>, id: u64, parts: List<PackedPart>, after: Option<u64>) -> PyResult<()> {
         self.submit(py, (Direction::Load, id), &parts, (0, 1), after)
     }
 
@@ -103,7 +104,7 @@ impl BlockTransfers {
         &self,
         py: Python<'_>,
         id: u64,
-        parts: Vec<PackedPart>,
+        parts: List<PackedPart>,
         stripe: Option<(usize, usize)>,
         after: Option<u64>,
     ) -> PyResult<()> {

@@ -15,12 +15,13 @@ mod terms;
 pub(crate) use handle::BufferHandle;
 pub(crate) use leased::LeasedBuffer;
 
-use crate::buffers::{Source, handed_over};
+use crate::buffers::{Gathered, handed_over};
 use crate::embed::seconds;
 use crate::errors::{self, raise};
 use crate::exit::{AtExit, close_at_exit};
 use crate::fork::Local;
 use crate::keys::{Key, Keys};
+use crate::lists::List;
 use crate::signals::{answers_within, interruptible};
 use codes::{INVALID_PARAMS, OBJECT_NOT_FOUND, OK};
 use number::Number;
@@ -196,7 +197,7 @@ impl MooncakeStore {
         &self,
         py: Python<'_>,
         name: &str,
-        catalogs: Vec<String>,
+        catalogs: List<String>,
         dir: PathBuf,
         listen: String,
         advertise: Option<String>,
@@ -207,6 +208,7 @@ impl MooncakeStore {
         deadline: f64,
         wait: f64,
     ) -> PyResult<()> {
+        let catalogs = Vec::from(catalogs);
         let place = catalogs.join(", ");
         let (deadline, wait) = (seconds("deadline", deadline)?, seconds("wait", wait)?);
         let config = ClientConfig {
@@ -302,9 +304,21 @@ impl MooncakeStore {
         if self.registered.add(buffer_ptr.0, size.0) { OK } else { INVALID_PARAMS }
     }
 
+    /// The bytes of keys: a text and its UTF-8 bytes are one key.
+    #[staticmethod]
+    fn _names<'py>(py: Python<'py>, keys: Keys) -> Vec<Bound<'py, PyBytes>> {
+        keys.iter().map(|key| PyBytes::new(py, key.as_ref())).collect()
+    }
+
+    /// Lists of addresses or sizes, as lists of ints.
+    #[staticmethod]
+    fn _numbers(numbers: List<List<Number>>) -> Vec<Vec<usize>> {
+        numbers.iter().map(|numbers| numbers.iter().map(|number| number.0).collect()).collect()
+    }
+
     /// Whether each piece lies in registered memory.
-    fn _are_registered(&self, buffer_ptrs: Vec<Number>, sizes: Vec<Number>) -> bool {
-        let pieces: Vec<_> = buffer_ptrs.iter().zip(&sizes).map(|(at, len)| Piece::new(*at, *len)).collect();
+    fn _are_registered(&self, buffer_ptrs: List<Number>, sizes: List<Number>) -> bool {
+        let pieces: Vec<_> = buffer_ptrs.iter().zip(sizes.iter()).map(|(at, len)| Piece::new(*at, *len)).collect();
         buffer_ptrs.len() == sizes.len() && self.registered.hold(&pieces)
     }
 
@@ -320,8 +334,8 @@ impl MooncakeStore {
         &self,
         py: Python<'_>,
         keys: Keys,
-        buffer_ptrs: Vec<Number>,
-        sizes: Vec<Number>,
+        buffer_ptrs: List<Number>,
+        sizes: List<Number>,
     ) -> PyResult<Vec<i64>> {
         if buffer_ptrs.len() != sizes.len() {
             return Ok(vec![INVALID_PARAMS; keys.len()]);
@@ -335,8 +349,8 @@ impl MooncakeStore {
         &self,
         py: Python<'_>,
         keys: Keys,
-        all_buffer_ptrs: Vec<Vec<Number>>,
-        all_sizes: Vec<Vec<Number>>,
+        all_buffer_ptrs: List<List<Number>>,
+        all_sizes: List<List<Number>>,
         prefer_alloc_in_same_node: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Vec<i64>> {
         // Only about where Mooncake stages what it reads; nothing is staged here.
@@ -348,7 +362,7 @@ impl MooncakeStore {
     }
 
     /// Reads ranges of blocks: each (key, buffer, offset in it, offset in the block, length).
-    fn _get_ranges(&self, py: Python<'_>, ranges: Vec<(Key, Number, Number, Number, Number)>) -> PyResult<Vec<i64>> {
+    fn _get_ranges(&self, py: Python<'_>, ranges: List<(Key, Number, Number, Number, Number)>) -> PyResult<Vec<i64>> {
         let Some(client) = self.client()? else { return Ok(vec![INVALID_PARAMS; ranges.len()]) };
         // From the buffer's start to the end of the range: one that leads into another buffer leads out of its own.
         let reach = |(_, buffer, to, _, len): &(_, Number, Number, _, Number)| Piece {
@@ -370,12 +384,13 @@ impl MooncakeStore {
         Ok(self.read_held(py, &client, reads, &held))
     }
 
-    /// Stores blocks that lie in buffers of the caller's: bytes, arrays, lists of them.
-    fn _put(&self, py: Python<'_>, keys: Keys, values: Vec<Source>, terms: Terms) -> PyResult<Vec<i64>> {
+    /// Stores blocks that lie in buffers of the caller's: bytes, arrays, lists of them. Gaps are left out.
+    fn _put(&self, py: Python<'_>, keys: Keys, values: List<Gathered>, terms: Terms) -> PyResult<Vec<i64>> {
         if keys.len() != values.len() {
             return Ok(vec![INVALID_PARAMS; keys.len()]);
         }
-        let items: Vec<_> = keys.iter().zip(&values).map(|(key, value)| PutItem::new(key, value.parts())).collect();
+        let items: Vec<_> =
+            keys.iter().zip(values.iter()).map(|(key, value)| PutItem::new(key, value.parts())).collect();
         self.store(py, &items, terms)
     }
 
@@ -384,8 +399,8 @@ impl MooncakeStore {
         &self,
         py: Python<'_>,
         keys: Keys,
-        all_buffer_ptrs: Vec<Vec<Number>>,
-        all_sizes: Vec<Vec<Number>>,
+        all_buffer_ptrs: List<List<Number>>,
+        all_sizes: List<List<Number>>,
         terms: Terms,
     ) -> PyResult<Vec<i64>> {
         let pieces = pieces_of(&all_buffer_ptrs, &all_sizes).filter(|all| all.len() == keys.len());
@@ -398,8 +413,8 @@ impl MooncakeStore {
         &self,
         py: Python<'_>,
         keys: Keys,
-        buffer_ptrs: Vec<Number>,
-        sizes: Vec<Number>,
+        buffer_ptrs: List<Number>,
+        sizes: List<Number>,
         terms: Terms,
     ) -> PyResult<Vec<i64>> {
         let wrong = buffer_ptrs.len() != sizes.len() || buffer_ptrs.len() != keys.len();

@@ -1,6 +1,7 @@
 //! Sizes and addresses.
 
 use crate::errors::wrong_type;
+use crate::lists::Item;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyInt;
@@ -8,6 +9,10 @@ use pyo3::types::PyInt;
 /// A number from zero on that fits a machine word. What does not is of the wrong type, as it is to Mooncake.
 #[derive(Clone, Copy)]
 pub(super) struct Number(pub(super) usize);
+
+impl Item for Number {
+    const MANY: &'static str = "numbers";
+}
 
 impl<'a, 'py> FromPyObject<'a, 'py> for Number {
     type Error = PyErr;

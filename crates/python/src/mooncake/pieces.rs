@@ -3,6 +3,7 @@
 use super::number::Number;
 use super::registered::Piece;
 use crate::keys::Key;
+use crate::lists::List;
 use std::ops::Range;
 use tidepool_client::{Buffers, GetInto, Parts, PutItem};
 
@@ -17,9 +18,9 @@ pub(super) fn put_item<'a>(key: &'a Key, pieces: &'a [Piece]) -> PutItem<'a> {
 }
 
 /// Addresses and sizes, pair by pair; `None` when they do not pair.
-pub(super) fn pieces_of(addresses: &[Vec<Number>], sizes: &[Vec<Number>]) -> Option<Vec<Vec<Piece>>> {
-    let pair = |(addresses, sizes): (&Vec<Number>, &Vec<Number>)| {
-        let pieces = addresses.iter().zip(sizes).map(|(at, len)| Piece::new(*at, *len)).collect();
+pub(super) fn pieces_of(addresses: &[List<Number>], sizes: &[List<Number>]) -> Option<Vec<Vec<Piece>>> {
+    let pair = |(addresses, sizes): (&List<Number>, &List<Number>)| {
+        let pieces = addresses.iter().zip(sizes.iter()).map(|(at, len)| Piece::new(*at, *len)).collect();
         (addresses.len() == sizes.len()).then_some(pieces)
     };
     if addresses.len() != sizes.len() {

@@ -1,12 +1,13 @@
 //! How blocks are stored, as `ReplicateConfig` in Python says it.
 
+use crate::lists::List;
 use pyo3::prelude::*;
 use tidepool_client::{NodeName, Pin, PutOptions};
 
 /// Copies wanted; the segments to try first; whether blocks take the place of older ones; whether they stay for good; for how
 /// many milliseconds they are evicted last; the group of each block, or none at all.
 #[derive(FromPyObject)]
-pub(super) struct Terms(u32, Vec<String>, bool, bool, u32, Vec<String>);
+pub(super) struct Terms(u32, List<String>, bool, bool, u32, List<String>);
 
 impl Terms {
     /// Whether blocks take the place of older ones.
@@ -23,6 +24,6 @@ impl Terms {
             (false, 0) => Pin::None,
             (false, millis) => Pin::Soft { millis },
         };
-        PutOptions { replicas: replicas.max(1), prefer, pin, groups }
+        PutOptions { replicas: replicas.max(1), prefer, pin, groups: groups.into() }
     }
 }

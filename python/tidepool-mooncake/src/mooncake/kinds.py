@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from mooncake.settings import check_number, warn_once
+from mooncake.settings import check_number, shown, warn_once
 
 
 class _Kind(int, Enum):
@@ -60,6 +60,13 @@ _PIN_MS = 30 * 60 * 1000
 _LONGEST_PIN_MS = 24 * 60 * 60 * 1000
 _INVALID_PARAMS = -600
 _NO_FILE_SYSTEM = -1601
+
+
+def refusal(config: Any, keys: int) -> int:
+    """Why ``keys`` blocks cannot be stored as ``config`` has it; zero if they can."""
+    if not isinstance(config, ReplicateConfig):
+        raise TypeError(f"config is a ReplicateConfig, not {shown(config)}")
+    return config.refusal(keys)
 
 
 def _count(value: Any) -> int:
@@ -149,7 +156,7 @@ class ReplicateConfig:
         try:
             value = check(value)
         except TypeError as error:
-            raise TypeError(f"ReplicateConfig.{name} cannot be {value!r}: {error}") from None
+            raise TypeError(f"ReplicateConfig.{name} cannot be {shown(value)}: {error}") from None
         object.__setattr__(self, name, value)
 
     def __str__(self) -> str:

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from tidepool._native import listed
+
 _INVALID_PARAMS = -600
 #: Past the end of any memory.
 _MOST = 1 << 63
@@ -25,6 +27,9 @@ class RangeReads:
         self._answers: list[list[list[int]]] = []
         #: Where the answer to each of the ranges goes.
         self._places: list[tuple[list[int], int]] = []
+        buffer_ptrs, all_keys = listed(buffer_ptrs, "addresses"), listed(all_keys, "keys", 2)
+        all_dst_offsets, all_src_offsets = listed(all_dst_offsets, "offsets", 3), listed(all_src_offsets, "offsets", 3)
+        all_sizes = listed(all_sizes, "sizes", 3)
         if not len(buffer_ptrs) == len(all_keys) == len(all_dst_offsets) == len(all_src_offsets) == len(all_sizes):
             self._answers = [[[_INVALID_PARAMS]] for _ in buffer_ptrs]
             return

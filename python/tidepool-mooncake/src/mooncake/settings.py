@@ -6,6 +6,7 @@ import logging
 import operator
 import os
 import random
+import reprlib
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -54,6 +55,8 @@ _SETUP = (
 )
 _NEEDED = 7
 _warned: set[str] = set()
+_SHORT = reprlib.Repr()
+_SHORT.maxother = _SHORT.maxstring = 100
 
 
 class SettingError(ValueError):
@@ -160,8 +163,16 @@ def check_number(field: str, value: Any) -> int:
     """The number, if it is one of bytes or the like; raises ``TypeError`` otherwise."""
     number = operator.index(value) if hasattr(type(value), "__index__") else -1
     if not 0 <= number < 1 << 64:
-        raise TypeError(f"{field} is {value!r}: allowed are whole numbers from 0 on")
+        raise TypeError(f"{field} is {shown(value)}: allowed are whole numbers from 0 on")
     return number
+
+
+def shown(value: Any) -> str:
+    """A value as an error shows it: the beginning of what may be long. Numbers of thousands of digits have no text."""
+    try:
+        return _SHORT.repr(value)
+    except ValueError:
+        return f"a much too long {type(value).__name__}"
 
 
 def warn_of_protocol(protocol: str) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from types import TracebackType
-from typing import Literal, Self, TypeAlias, TypeVar, final, overload
+from typing import Any, Literal, Self, TypeAlias, TypeVar, final, overload
 
 from typing_extensions import Buffer, disjoint_base
 
@@ -25,6 +25,7 @@ __all__ = [
     "Removed",
     "Stored",
     "View",
+    "listed",
     "main",
 ]
 
@@ -36,6 +37,7 @@ _Path: TypeAlias = str | PathLike[str]
 _Terms: TypeAlias = tuple[int, list[str], bool, bool, int, list[str]]
 _Part: TypeAlias = tuple[int, str, int, bytes, bytes]
 
+def listed(value: object, many: str, depth: int = 1) -> list[Any]: ...
 def main() -> int: ...
 
 @final
@@ -271,6 +273,10 @@ class MooncakeStore:
     def _segment_address(self) -> str | None: ...
     def _is_set_up(self) -> bool: ...
     def _master_answers(self) -> bool: ...
+    @staticmethod
+    def _names(keys: Sequence[_Key]) -> list[bytes]: ...
+    @staticmethod
+    def _numbers(numbers: Sequence[Sequence[int]]) -> list[list[int]]: ...
     def _are_registered(self, buffer_ptrs: Sequence[int], sizes: Sequence[int]) -> bool: ...
     def _get_ranges(self, ranges: Sequence[tuple[_Key, int, int, int, int]]) -> list[int]: ...
     def _put(self, keys: Sequence[_Key], values: Sequence[_Block], terms: _Terms) -> list[int]: ...

@@ -13,7 +13,7 @@ import urllib.request
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tidepool._native import BufferHandle, MooncakeStore
+from tidepool._native import BufferHandle, MooncakeStore, listed
 
 from mooncake import others
 from mooncake.absent import (
@@ -40,6 +40,7 @@ from mooncake.kinds import (
     TaskStatus,
     TaskType,
     TensorParallelism,
+    refusal,
 )
 from mooncake.memory import (
     HostMemory,
@@ -58,6 +59,7 @@ from mooncake.settings import (
     directory,
     log,
     setup_arguments,
+    shown,
     smallest_block,
     uses_shared_memory,
     warn_of_protocol,
@@ -195,7 +197,7 @@ class MooncakeDistributedStore(MooncakeStore):
 
     def unmount_segment(self, segment_ids: list[str], grace_period_seconds: int = 0) -> int:
         """Ends segments that were mounted by this store, and their blocks."""
-        found = [self._unmount(name) for name in segment_ids]
+        found = [self._unmount(name) for name in listed(segment_ids, "segment ids")]
         return 0 if all(found) else _INTERNAL
 
     unmount_and_free_segment = unmount_segment
@@ -252,15 +254,16 @@ class MooncakeDistributedStore(MooncakeStore):
         return _first_failure(self._put_bytes(keys, values, config, upsert=True))
 
     def _put_bytes(
-        self, keys: Sequence[str], values: Sequence[Any], config: ReplicateConfig, upsert: bool = False
+        self, keys: Sequence[str | bytes], values: Sequence[Any], config: ReplicateConfig, upsert: bool = False
     ) -> list[int]:
-        refusal = _refusal(config, keys)
-        if refusal:
-            return [refusal] * len(keys)
-        try:
-            return self._put(keys, values, config.terms(upsert))
-        except TypeError:
-            return self._put(keys, [_in_one_piece(value) for value in values], config.terms(upsert))
+        names = self._counted(keys)
+        if code := refusal(config, len(names)):
+            return [code] * len(names)
+        return self._put(names, values, config.terms(upsert))
+
+    def _counted(self, keys: Sequence[str | bytes]) -> Sequence[str | bytes]:
+        """Keys of a length that can be believed."""
+        return keys if type(keys) in (list, tuple) else self._names(keys)
 
     # Zero-copy
 
@@ -283,10 +286,10 @@ class MooncakeDistributedStore(MooncakeStore):
     def _put_pieces(
         self, keys: Sequence[str], buffer_ptrs: Addresses, sizes: Sequence[int], config: ReplicateConfig, upsert: bool
     ) -> list[int]:
-        refusal = _refusal(config, keys)
-        if refusal:
-            return [refusal] * len(keys)
-        return self._put_from_one(keys, buffer_ptrs, sizes, config.terms(upsert))
+        names = self._counted(keys)
+        if code := refusal(config, len(names)):
+            return [code] * len(names)
+        return self._put_from_one(names, buffer_ptrs, sizes, config.terms(upsert))
 
     def put_from_with_metadata(
         self,
@@ -308,10 +311,10 @@ class MooncakeDistributedStore(MooncakeStore):
         all_sizes: Sequence[Sequence[int]],
         config: ReplicateConfig = _DEFAULT,
     ) -> list[int]:
-        refusal = _refusal(config, keys)
-        if refusal:
-            return [refusal] * len(keys)
-        return self._put_from(keys, all_buffer_ptrs, all_sizes, config.terms())
+        names = self._counted(keys)
+        if code := refusal(config, len(names)):
+            return [code] * len(names)
+        return self._put_from(names, all_buffer_ptrs, all_sizes, config.terms())
 
     def get_into_ranges(
         self,
@@ -335,7 +338,7 @@ class MooncakeDistributedStore(MooncakeStore):
 
     def remove_by_regex(self, regex_pattern: str, force: bool = False) -> int:
         if not isinstance(regex_pattern, str):
-            raise TypeError(f"regex_pattern is a str, not {regex_pattern!r}; remove_all removes everything")
+            raise TypeError(f"regex_pattern is a str, not {shown(regex_pattern)}; remove_all removes everything")
         try:
             return self._remove_matching(regex_pattern, bool(force))
         except InvalidError as error:
@@ -351,28 +354,27 @@ class MooncakeDistributedStore(MooncakeStore):
         return self.batch_get_replica_desc([key]).get(key, [])
 
     def batch_get_replica_desc(self, keys: Sequence[str]) -> dict[str, list[ReplicaDescriptor]]:
-        found = zip(keys, self._describe(keys), strict=True)
-        return {key: [_replica(*copy) for copy in copies] for key, copies in found if copies}
+        found = self._describe(keys)
+        each = zip(listed(keys, "keys"), found, strict=True)
+        return {key: [_replica(*copy) for copy in copies] for key, copies in each if copies}
 
     def batch_replica_clear(self, keys: Sequence[str], segment_name: str = "") -> list[str]:
         """Removes the copies of this store's own blocks, on one segment or all; those that are leased stay."""
         cleared = self._clear_replicas(keys, segment_name or None)
-        return [key for key, gone in zip(keys, cleared, strict=True) if gone]
+        return [key for key, gone in zip(listed(keys, "keys"), cleared, strict=True) if gone]
 
     def create_copy_task(self, key: str, targets: Sequence[str]) -> tuple[tuple[int, int], int]:
         """Has segments copy a block, in the background: ask :meth:`query_task` how it stands."""
         if not isinstance(targets, list | tuple):
-            raise TypeError(f"targets is a list of segments, not {targets!r}")
-        refusal = self._task_refusal(key, targets)
-        if refusal:
-            return (0, 0), refusal
+            raise TypeError(f"targets is a list of segments, not {shown(targets)}")
+        if code := self._task_refusal(key, targets):
+            return (0, 0), code
         return TASKS.start(TaskType.REPLICA_COPY, [functools.partial(self._copy, key, target) for target in targets])
 
     def create_move_task(self, key: str, source: str, target: str) -> tuple[tuple[int, int], int]:
         """Has ``target`` take a block over from ``source``."""
-        refusal = self._task_refusal(key, [target], source)
-        if refusal:
-            return (0, 0), refusal
+        if code := self._task_refusal(key, [target], source):
+            return (0, 0), code
         return TASKS.start(TaskType.REPLICA_MOVE, [functools.partial(self._copy, key, target, source)])
 
     def _task_refusal(self, key: str, targets: Sequence[str], source: str | None = None) -> int:
@@ -443,30 +445,12 @@ class MooncakeDistributedStore(MooncakeStore):
 _serialize_tensor = _deserialize_tensor = _tensor_metadata_size = no_tensors
 
 
-def _refusal(config: ReplicateConfig, keys: Sequence[str]) -> int:
-    """Why blocks cannot be stored as ``config`` has it; zero if they can."""
-    if not isinstance(config, ReplicateConfig):
-        raise TypeError(f"config is a ReplicateConfig, not {config!r}")
-    return config.refusal(len(keys))
-
-
 def _masters_of(server_address: str) -> str:
     """The masters that a ``mooncake_client`` uses."""
     # Not through a proxy that the environment may name: it is a process of this host.
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with direct.open(f"http://{server_address}/masters", timeout=_WAIT) as answer:
         return ",".join(json.loads(answer.read(1 << 16)))
-
-
-def _in_one_piece(value: Any) -> Any:
-    """The bytes of a buffer that has gaps, and of such among the parts of a block; anything else as it is."""
-    if isinstance(value, list | tuple):
-        return [_in_one_piece(part) for part in value]
-    try:
-        view = memoryview(value)
-    except TypeError:
-        return value
-    return value if view.c_contiguous else view.tobytes()
 
 
 def _first_failure(codes: Sequence[int]) -> int:
