@@ -1,8 +1,11 @@
 """Reads of fragments of blocks into places in buffers."""
 
+import operator
 from collections.abc import Sequence
 
 from tidepool._native import listed
+
+from mooncake.settings import check_number
 
 _INVALID_PARAMS = -600
 #: Past the end of any memory.
@@ -62,10 +65,10 @@ class RangeReads:
             return [_INVALID_PARAMS] * len(dst_offsets)
         answer = [0] * len(sizes)
         for index, (to, start, size) in enumerate(zip(dst_offsets, src_offsets, sizes, strict=True)):
-            if isinstance(to, int) and not 0 <= to < _MOST:
+            if hasattr(type(to), "__index__") and not 0 <= operator.index(to) < _MOST:
                 answer[index] = _INVALID_PARAMS
             # What has no bytes is read by doing nothing.
-            elif size:
+            elif check_number("a size", size):
                 self.ranges.append((key, buffer, to, start, size))
                 self._places.append((answer, index))
         return answer

@@ -6,7 +6,9 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from mooncake.kinds import ReplicateConfig
+from tidepool._native import listed
+
+from mooncake.kinds import ReplicateConfig, refusal
 from mooncake.settings import check_number
 
 if TYPE_CHECKING:
@@ -23,24 +25,19 @@ _LONGEST_KEY = 1024
 
 
 def _of_each(
+    store: "MooncakeDistributedStore",
     keys: Sequence[str],
     all_ptrs: Sequence[Sequence[int]],
     all_sizes: Sequence[Sequence[int]],
     all_offsets: Sequence[Sequence[int]],
-    one: Callable[..., int],
+    one: Callable[[bytes, list[int], list[int], list[int]], int],
 ) -> list[int]:
     """What ``one`` answers for each key and the addresses, sizes and offsets of its pieces."""
-    if not len(keys) == len(all_ptrs) == len(all_sizes) == len(all_offsets):
-        return [_INVALID_PARAMS] * len(keys)
-    for offsets in all_offsets:
-        for offset in offsets:
-            check_number("an offset", offset)
-    return [one(*item) for item in zip(keys, all_ptrs, all_sizes, all_offsets, strict=True)]
-
-
-def _name(key: str | bytes) -> bytes:
-    """A text and its UTF-8 bytes are one key."""
-    return key.encode() if isinstance(key, str) else key
+    names, ptrs, sizes = store._names(keys), store._numbers(all_ptrs), store._numbers(all_sizes)
+    offsets = [[check_number("an offset", offset) for offset in some] for some in listed(all_offsets, "offsets", 2)]
+    if not len(names) == len(ptrs) == len(sizes) == len(offsets):
+        return [_INVALID_PARAMS] * len(names)
+    return [one(*item) for item in zip(names, ptrs, sizes, offsets, strict=True)]
 
 
 def _fit(
@@ -66,29 +63,28 @@ class PutSessions:
     def start(
         self, store: "MooncakeDistributedStore", keys: Sequence[str], sizes: Sequence[int], config: ReplicateConfig
     ) -> list[int]:
-        for size in sizes:
-            check_number("size", size)
-        if len(keys) != len(sizes) or not store._is_set_up():
-            return [_INVALID_PARAMS] * len(keys)
-        refusal = config.refusal(len(keys))
-        if refusal:
-            return [refusal] * len(keys)
+        names = store._names(keys)
+        sizes = [check_number("size", size) for size in listed(sizes, "sizes")]
+        code = refusal(config, len(names))
+        if len(names) != len(sizes) or not store._is_set_up():
+            return [_INVALID_PARAMS] * len(names)
+        if code:
+            return [code] * len(names)
         # A session keeps what it was begun with, whatever becomes of the caller's.
         config = copy.deepcopy(config)
-        held = store.batch_is_exist(keys)
+        held = store.batch_is_exist(names)
         capacities = [capacity for _, capacity in store._segments()]
         if not capacities and not store._master_answers():
-            return [_RPC_FAIL] * len(keys)
-        each = enumerate(zip(keys, sizes, held, strict=True))
+            return [_RPC_FAIL] * len(names)
+        each = enumerate(zip(names, sizes, held, strict=True))
         return [
-            _EXISTS if there > 0 else self._start(key, size, config.for_key(index), capacities)
-            for index, (key, size, there) in each
+            _EXISTS if there > 0 else self._start(name, size, config.for_key(index), capacities)
+            for index, (name, size, there) in each
         ]
 
-    def _start(self, key: str, size: int, config: ReplicateConfig, capacities: Sequence[int]) -> int:
-        if not key or size == 0:
+    def _start(self, name: bytes, size: int, config: ReplicateConfig, capacities: Sequence[int]) -> int:
+        if not name or size == 0:
             return _INVALID_PARAMS
-        name = _name(key)
         if len(name) > _LONGEST_KEY:
             return _INVALID_KEY
         with self._lock:
@@ -112,9 +108,9 @@ class PutSessions:
         all_sizes: Sequence[Sequence[int]],
         all_offsets: Sequence[Sequence[int]],
     ) -> list[int]:
-        def one(key: str, *pieces: Sequence[int]) -> int:
+        def one(name: bytes, *pieces: Sequence[int]) -> int:
             with self._lock:
-                block, _ = self._open.get(_name(key), (None, None))
+                block, _ = self._open.get(name, (None, None))
             if block is None or not _fit(store, len(block), *pieces):
                 return _INVALID_PARAMS
             start = ctypes.addressof(ctypes.c_char.from_buffer(block))
@@ -122,19 +118,22 @@ class PutSessions:
                 ctypes.memmove(start + offset, ptr, size)
             return sum(pieces[1])
 
-        return _of_each(keys, all_ptrs, all_sizes, all_offsets, one)
+        return _of_each(store, keys, all_ptrs, all_sizes, all_offsets, one)
 
     def end(self, store: "MooncakeDistributedStore", keys: Sequence[str]) -> list[int]:
-        return [self._end(store, key) for key in keys]
+        return [self._end(store, name) for name in store._names(keys)]
 
-    def _end(self, store: "MooncakeDistributedStore", key: str) -> int:
+    def _end(self, store: "MooncakeDistributedStore", name: bytes) -> int:
         with self._lock:
-            block, config = self._open.pop(_name(key), (None, None))
-        return _INVALID_PARAMS if block is None or config is None else store.put(key, block, config)
+            block, config = self._open.pop(name, (None, None))
+        if block is None or config is None:
+            return _INVALID_PARAMS
+        return store._put_bytes([name], [block], config)[0]
 
-    def revoke(self, keys: Sequence[str]) -> list[int]:
+    def revoke(self, store: "MooncakeDistributedStore", keys: Sequence[str]) -> list[int]:
+        names = store._names(keys)
         with self._lock:
-            return [0 if self._open.pop(_name(key), None) else _INVALID_PARAMS for key in keys]
+            return [0 if self._open.pop(name, None) else _INVALID_PARAMS for name in names]
 
     def clear(self) -> None:
         with self._lock:
@@ -149,11 +148,12 @@ class GetSessions:
         self._lock = threading.Lock()
 
     def start(self, store: "MooncakeDistributedStore", keys: Sequence[str]) -> list[int]:
-        handles = store.batch_get_buffer(keys)
+        names = store._names(keys)
+        handles = store.batch_get_buffer(names)
         with self._lock:
-            for key, handle in zip(keys, handles, strict=True):
+            for name, handle in zip(names, handles, strict=True):
                 if handle is not None:
-                    self._open[_name(key)] = handle
+                    self._open[name] = handle
         return [_NOT_FOUND if handle is None else 0 for handle in handles]
 
     def read(
@@ -164,21 +164,22 @@ class GetSessions:
         all_sizes: Sequence[Sequence[int]],
         all_offsets: Sequence[Sequence[int]],
     ) -> list[int]:
-        def one(key: str, *pieces: Sequence[int]) -> int:
+        def one(name: bytes, *pieces: Sequence[int]) -> int:
             with self._lock:
-                handle = self._open.get(_name(key))
+                handle = self._open.get(name)
             if handle is None or not _fit(store, handle.size(), *pieces):
                 return _INVALID_PARAMS
             for ptr, size, offset in zip(*pieces, strict=True):
                 ctypes.memmove(ptr, handle.ptr() + offset, size)
             return sum(pieces[1])
 
-        return _of_each(keys, all_ptrs, all_sizes, all_offsets, one)
+        return _of_each(store, keys, all_ptrs, all_sizes, all_offsets, one)
 
-    def end(self, keys: Sequence[str]) -> int:
+    def end(self, store: "MooncakeDistributedStore", keys: Sequence[str]) -> int:
+        names = store._names(keys)
         with self._lock:
-            for key in keys:
-                self._open.pop(_name(key), None)
+            for name in names:
+                self._open.pop(name, None)
         return 0
 
     def clear(self) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from mooncake.kinds import QueryTaskResponse, TaskStatus, TaskType
+from mooncake.settings import shown
 
 _NOT_FOUND = -1400
 _TOO_MANY = -1401
@@ -46,8 +47,9 @@ class Tasks:
         return task_id, 0
 
     def query(self, task_id: Sequence[int]) -> tuple[QueryTaskResponse | None, int]:
-        if not isinstance(task_id, list | tuple) or len(task_id) != 2:
-            raise TypeError(f"a task's id is two numbers, not {task_id!r}")
+        is_id = isinstance(task_id, list | tuple) and [isinstance(part, int) for part in task_id] == [True, True]
+        if not is_id:
+            raise TypeError(f"a task's id is two numbers, not {shown(task_id)}")
         with self._lock:
             task = self._tasks.get((task_id[0], task_id[1]))
         return (task, 0) if task else (None, _NOT_FOUND)

@@ -365,7 +365,7 @@ class MooncakeDistributedStore(MooncakeStore):
 
     def create_copy_task(self, key: str, targets: Sequence[str]) -> tuple[tuple[int, int], int]:
         """Has segments copy a block, in the background: ask :meth:`query_task` how it stands."""
-        if not isinstance(targets, list | tuple):
+        if not isinstance(targets, list | tuple) or not all(isinstance(target, str) for target in targets):
             raise TypeError(f"targets is a list of segments, not {shown(targets)}")
         if code := self._task_refusal(key, targets):
             return (0, 0), code
@@ -373,6 +373,8 @@ class MooncakeDistributedStore(MooncakeStore):
 
     def create_move_task(self, key: str, source: str, target: str) -> tuple[tuple[int, int], int]:
         """Has ``target`` take a block over from ``source``."""
+        if not isinstance(source, str) or not isinstance(target, str):
+            raise TypeError(f"source and target are names of segments, not {shown(source)} and {shown(target)}")
         if code := self._task_refusal(key, [target], source):
             return (0, 0), code
         return TASKS.start(TaskType.REPLICA_MOVE, [functools.partial(self._copy, key, target, source)])
@@ -411,7 +413,7 @@ class MooncakeDistributedStore(MooncakeStore):
         return self._get_sessions.read(self, keys, all_buffer_ptrs, all_sizes, all_src_offsets)
 
     def batch_get_session_end(self, keys: Sequence[str]) -> int:
-        return self._get_sessions.end(keys)
+        return self._get_sessions.end(self, keys)
 
     def batch_put_session_start(
         self, keys: Sequence[str], sizes: Sequence[int], config: ReplicateConfig = _DEFAULT
@@ -431,7 +433,7 @@ class MooncakeDistributedStore(MooncakeStore):
         return self._put_sessions.end(self, keys)
 
     def batch_put_session_revoke(self, keys: Sequence[str]) -> list[int]:
-        return self._put_sessions.revoke(keys)
+        return self._put_sessions.revoke(self, keys)
 
     # Memory of the host
 
