@@ -3,15 +3,20 @@
 import http.client
 import json
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from typing import Any
 
 import pytest
+from mooncake import program
 from mooncake.store import MooncakeDistributedStore
 
+from .held import stop
 from .mooncake_store.conftest import MIB, Master, free_port
 
 
@@ -100,3 +105,75 @@ def test_pages_answer_whatever_they_are_sent(master: Master) -> None:
     assert len(names) == 4
     for store in stores:
         store.close()
+
+
+def connections(port: int, count: int) -> list[socket.socket]:
+    return [socket.create_connection(("127.0.0.1", port), timeout=20) for _ in range(count)]
+
+
+def asked(connection: socket.socket, path: str) -> None:
+    connection.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+
+
+def answer_of(connection: socket.socket) -> bytes:
+    """All that comes before the server closes the connection."""
+    with closing(connection):
+        return b"".join(iter(lambda: connection.recv(1 << 16), b""))
+
+
+def answers_of_a_crowd(process: subprocess.Popen[Any], port: int, path: str) -> list[bytes]:
+    """What a server answers to connections that all were open before it accepted one."""
+    stop(process)
+    try:
+        crowd = connections(port, 256)
+        for connection in crowd:
+            asked(connection, path)
+    finally:
+        process.send_signal(signal.SIGCONT)
+    return [answer_of(connection) for connection in crowd]
+
+
+def test_pages_are_served_to_a_crowd(master: Master) -> None:
+    """Five connections could wait to be accepted, so of SGLang's ranks, which all ask at their start, most waited for
+    seconds for the kernel to try again, and some in vain."""
+    answers = answers_of_a_crowd(master.process, master.admin_port, "/get_all_segments")
+    assert {answer.partition(b"\r\n")[0] for answer in answers} == {b"HTTP/1.1 200 OK"}
+    port = free_port()
+    line = ["mooncake_client", f"--master_server_address={master.address}", f"--port={port}"]
+    client = subprocess.Popen([*line, "--global_segment_size=16MB"], stderr=subprocess.PIPE, text=True)
+    assert client.stderr is not None
+    while "is mounted" not in client.stderr.readline():
+        assert client.poll() is None
+    answers = answers_of_a_crowd(client, port, "/masters")
+    assert {answer.rpartition(b"\r\n")[2] for answer in answers} == {json.dumps([master.address]).encode()}
+    client.terminate()
+    client.communicate(timeout=20)
+
+
+def test_connections_that_ask_nothing_take_a_bounded_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each had a thread of its own, however many there were."""
+    entered = threading.Semaphore(0)
+
+    class Handler(program.Handler):
+        def setup(self) -> None:
+            entered.release()
+            super().setup()
+
+        def do_GET(self) -> None:
+            self.answer(200, "text/plain", b"here")
+
+    monkeypatch.setattr(program, "MOST_THREADS", 2)
+    with program.http_server("pages", "127.0.0.1", 0, Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        silent = connections(server.server_port, 2)
+        for _ in silent:
+            assert entered.acquire(timeout=20)
+        [waiting] = connections(server.server_port, 1)
+        asked(waiting, "/")
+        assert not server._free.acquire(blocking=False)  # type: ignore[attr-defined]
+        silent[0].close()
+        assert answer_of(waiting).endswith(b"here")
+        silent[1].close()
+        server.shutdown()
+        thread.join()

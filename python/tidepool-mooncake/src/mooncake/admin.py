@@ -3,7 +3,6 @@
 import json
 import threading
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler
 from typing import Any, Self
 from urllib.parse import parse_qs, urlsplit
 
@@ -204,10 +203,8 @@ class Admin:
         return self._jobs.cancel(str(job))
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(program.Handler):
     pages: dict[tuple[str, str], Callable[[Query, Any], Answer]]
-    timeout = 30
-    protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
         self._serve("GET", None)
@@ -215,7 +212,6 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         length = self.headers.get("Content-Length", "0")
         if not (length.isascii() and length.isdigit()) or int(length) > _MAX_BODY:
-            self.close_connection = True
             return self._send(413, f"a body has at most {_MAX_BODY} bytes")
         text = self.rfile.read(int(length))
         try:
@@ -241,15 +237,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _send(self, status: int, answer: str | dict[str, Any]) -> None:
         text = answer if isinstance(answer, str) else json.dumps(answer)
         kind = _TEXT if isinstance(answer, str) else "application/json; charset=utf-8"
-        data = text.encode()
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, format: str, *arguments: Any) -> None:
-        """Requests are not logged: probes would fill the log."""
+        self.answer(status, kind, text.encode())
 
 
 def _refused(why: str) -> dict[str, Any]:

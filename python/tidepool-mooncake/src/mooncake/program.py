@@ -7,10 +7,16 @@ import sys
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 from mooncake.flags import Command, FlagError
 from mooncake.settings import log
 from tidepool import TidepoolError
+
+#: Connections that are served at a time.
+MOST_THREADS = 128
+#: Seconds for which a wait does not see that it is to end.
+_SLICE = 0.5
 
 
 class Stop:
@@ -23,12 +29,52 @@ class Stop:
 
     def wait(self) -> None:
         # In slices: a signal that comes just before a wait does not end it.
-        while not self._asked.wait(0.5):
+        while not self._asked.wait(_SLICE):
             pass
 
 
+class Handler(BaseHTTPRequestHandler):
+    """Answers one request a connection: one that is kept open for a next request would keep a thread."""
+
+    timeout = 10
+    protocol_version = "HTTP/1.1"
+
+    def answer(self, status: int, kind: str, data: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(data)))
+        self.send_header("Connection", "close")
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        """Requests are not logged: probes would fill the log."""
+
+
 class _Server(ThreadingHTTPServer):
+    """A thread for each connection. While all threads have one, further connections wait in the listener's queue."""
+
     daemon_threads = True
+    request_queue_size = 1024
+
+    def __init__(self, address: tuple[str, int], handler: type[Handler]) -> None:
+        self._free = threading.BoundedSemaphore(MOST_THREADS)
+        super().__init__(address, handler)
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        # In slices: the server may be told to stop meanwhile. An OSError has it look again.
+        if not self._free.acquire(timeout=_SLICE):
+            raise TimeoutError
+        try:
+            return super().get_request()
+        except OSError:
+            self._free.release()
+            raise
+
+    def shutdown_request(self, request: Any) -> None:
+        """The end of a connection, whatever became of it."""
+        super().shutdown_request(request)
+        self._free.release()
 
     def handle_error(self, request: object, client_address: object) -> None:
         if not isinstance(sys.exception(), ConnectionError):
@@ -39,7 +85,7 @@ class _Server6(_Server):
     address_family = socket.AF_INET6
 
 
-def http_server(what: str, host: str, port: int, handler: type[BaseHTTPRequestHandler]) -> ThreadingHTTPServer:
+def http_server(what: str, host: str, port: int, handler: type[Handler]) -> ThreadingHTTPServer:
     """A server whose threads end with the process; an error says what could not be served where."""
     kind = _Server6 if ":" in host else _Server
     try:

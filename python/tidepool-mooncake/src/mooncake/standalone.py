@@ -2,8 +2,7 @@
 
 import json
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from http.server import ThreadingHTTPServer
 
 from mooncake import flags, program
 from mooncake.settings import log
@@ -52,18 +51,10 @@ def mount(values: dict[str, str], stop: program.Stop) -> int:
 def _serve(masters: bytes, port: int) -> ThreadingHTTPServer:
     """Tells engines where the masters are: ``GET /masters``."""
 
-    class Handler(BaseHTTPRequestHandler):
-        timeout = 30
-
+    class Handler(program.Handler):
         def do_GET(self) -> None:
             found = self.path == "/masters"
-            self.send_response(200 if found else 404)
-            self.send_header("Content-Length", str(len(masters) if found else 0))
-            self.end_headers()
-            self.wfile.write(masters if found else b"")
-
-        def log_message(self, format: str, *arguments: Any) -> None:
-            """Requests are not logged."""
+            self.answer(200 if found else 404, "application/json", masters if found else b"")
 
     server = program.http_server("engines (--port)", "127.0.0.1", port, Handler)
     threading.Thread(target=server.serve_forever, name="masters", daemon=True).start()
