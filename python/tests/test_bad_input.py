@@ -3,9 +3,14 @@
 import asyncio
 import multiprocessing
 import os
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from mooncake.store import MooncakeDistributedStore
 
 import tidepool
 from tidepool import Pool
@@ -77,6 +82,46 @@ def test_numbers_out_of_range_and_lone_addresses_say_what_is_allowed(pool: Pool,
         tidepool.AsyncPool(pool, threads=0)
     with pytest.raises(tidepool.InvalidError, match="deadline is 1e300: allowed"):
         pool.get("key", deadline=1e300)
+
+
+def test_a_bad_argument_is_an_invalid_error_whatever_it_is_for(pool: Pool, scratch: Path) -> None:
+    """Some were a bare TidepoolError, others an OverflowError; two said that 0 is not allowed, where it is."""
+
+    def node(capacity: int = 1 << 20, **settings: Any) -> object:
+        return tidepool.Node("bad", capacity, [], dir=settings.pop("dir", scratch), **settings)
+
+    calls: tuple[tuple[Callable[[], object], str], ...] = (
+        (lambda: node(0), "capacity 0B with blocks of 4KiB: a pool has 1 to"),
+        (lambda: node(smallest_expected_block=0), "with blocks of 0B: a pool has 1 to"),
+        (lambda: node(listen="nowhere"), 'listen: "nowhere" is no address: allowed is host:port'),
+        (lambda: node(listen="127.0.0.1:99999"), "with a port up to 65535"),
+        (lambda: node(dir="a\0b"), "unexpected NUL byte"),
+        (lambda: tidepool.Catalog("127.0.0.1:0", lease=-1), "lease is -1.0: allowed is 0, or a number of seconds"),
+        (lambda: tidepool.Catalog("127.0.0.1:0", suspect_after=9.0), "dead_after = 5s: more than suspect_after"),
+        (lambda: tidepool.Catalog("127.0.0.1:0", dead_after=10**400), "dead_after is inf: allowed is a number"),
+        (lambda: pool.drain("nobody", 1), "no node named nobody is known"),
+        (lambda: pool.drain("node-0", -1), "seconds is -1.0: allowed is 0, or a number of seconds"),
+        (lambda: pool.get("key", deadline=-(10**400)), "deadline is -inf: allowed is a number of seconds above 0"),
+        (lambda: pool.get("key", start=np.int64(-1)), "^-1 is out of range: allowed is 0 to"),
+    )
+    for call, message in calls:
+        with pytest.raises(tidepool.InvalidError, match=message):
+            call()
+    for wrong in (5, ["key", b"block"], ("key",)):
+        with pytest.raises(TypeError, match=r"an item of blocks is a pair \(key, block\), not"):
+            pool.put_many([wrong])  # type: ignore[list-item]
+    with pytest.raises(TypeError, match="integer"):
+        tidepool.AsyncPool(pool, threads=1.5)  # type: ignore[arg-type]
+
+
+def test_a_number_that_is_much_too_long_is_not_repeated_whole(pool: Pool) -> None:
+    """Of one with thousands of digits the interpreter wrote an error of its own to the log."""
+    with pytest.raises(tidepool.InvalidError, match=r"^10{39}\.\.\. is out of range: allowed is 0 to"):
+        pool.get("key", start=10**300)
+    with pytest.raises(tidepool.InvalidError, match="a number of thousands of digits is out of range"):
+        pool.get("key", start=10**5000)
+    with pytest.raises(TypeError, match="a number of thousands of digits: allowed are whole numbers"):
+        MooncakeDistributedStore().register_buffer(0, 10**5000)
 
 
 def test_a_block_larger_than_every_node_says_so(pool: Pool) -> None:
@@ -221,3 +266,12 @@ def test_nodes_of_which_no_catalog_tells_are_in_no_state(scratch: Path) -> None:
         node.close()
         catalog.close()
         assert [n.state for n in pool.nodes(deadline=1.0)] == [None]
+
+
+def test_a_node_that_stopped_in_order_has_left(scratch: Path) -> None:
+    """It was "dead", like one that had crashed."""
+    with tidepool.Catalog("127.0.0.1:0") as catalog, Pool.connect([catalog.address], dir=scratch, wait=None) as pool:
+        tidepool.Node("leaving", 16 << 20, [catalog.address], dir=scratch).close()
+        until = time.monotonic() + 20
+        while [node.state for node in pool.nodes()] != ["left"]:
+            assert time.monotonic() < until

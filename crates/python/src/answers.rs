@@ -133,7 +133,8 @@ pub(crate) struct NodeInfo {
     epoch: u64,
     /// Where it serves other hosts, `host:port`; None when it is known from its socket only.
     address: Option<String>,
-    /// What the catalogs think of it: "alive", "suspect" or "dead"; None when they do not know it, or do not answer.
+    /// What the catalogs think of it: "alive", "suspect", "dead", or "left" when it stopped in order; None when they do not
+    /// know it, or do not answer.
     state: Option<&'static str>,
     /// Bytes that it has for blocks.
     capacity: u64,
@@ -160,6 +161,7 @@ impl From<client::PoolNode> for NodeInfo {
         let state = node.state.map(|state| match state {
             NodeState::Alive => "alive",
             NodeState::Suspect => "suspect",
+            NodeState::Dead if node.left => "left",
             NodeState::Dead => "dead",
         });
         Self {

@@ -1,16 +1,18 @@
 //! Nodes and catalogs that run inside the interpreter's process: an engine that brings its own memory, tests, notebooks.
 
-use crate::arguments::{addresses, whole};
+use crate::arguments::{addresses, real, seconds, seconds_or_zero, whole};
 use crate::errors::{self, raise};
 use crate::exit::{AtExit, close_at_exit};
 use crate::fork::Local;
 use crate::signals::interruptible;
 use pyo3::prelude::*;
 use std::collections::HashMap;
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 use tidepool_locks::Mutex;
+use tidepool_node::StartError;
+use tidepool_store::OpenError;
 use tidepool_types::{ByteSize, Metric, NodeName};
 
 /// Something that runs until it is closed.
@@ -78,11 +80,9 @@ impl Node {
         #[pyo3(from_py_with = whole)] smallest_expected_block: u64,
     ) -> PyResult<Self> {
         let node_name = NodeName::new(name).map_err(|error| errors::invalid(&error, None))?;
-        for (field, address) in catalogs
-            .iter()
-            .map(|address| ("catalogs", address))
-            .chain(advertise.iter().map(|address| ("advertise", address)))
-        {
+        let addresses = catalogs.iter().map(|address| ("catalogs", address));
+        let own = std::iter::once(("listen", &listen)).chain(advertise.iter().map(|address| ("advertise", address)));
+        for (field, address) in addresses.chain(own) {
             if !tidepool_client::catalogs::has_port(address) {
                 let message =
                     format!("{field}: {address:?} is no address: allowed is host:port, with a port up to 65535");
@@ -100,7 +100,8 @@ impl Node {
             ..tidepool_node::NodeConfig::small("node")
         };
         let node = interruptible(py, |go_on| tidepool_node::Node::start_while(config, go_on))?;
-        let node = node.map_err(|error| raise("TidepoolError", format!("node {name}: {error}"), None))?;
+        let failed = |error: StartError| raise(kind_of(&error), format!("node {name}: {error}"), None);
+        let node = node.map_err(failed)?;
         let address = advertise.unwrap_or_else(|| node.data_address().to_string());
         Ok(Self { name: name.to_owned(), address, running: Running::new(node) })
     }
@@ -124,6 +125,15 @@ impl Node {
     }
 }
 
+/// The exception for a node that did not start: sizes that make no node, and a path that is none, are the caller's.
+fn kind_of(error: &StartError) -> &'static str {
+    match error {
+        StartError::Memory(OpenError::Shape { .. } | OpenError::LessThanAPage { .. }) => "InvalidError",
+        StartError::Memory(OpenError::Io { source, .. }) if source.kind() == ErrorKind::InvalidInput => "InvalidError",
+        _ => "TidepoolError",
+    }
+}
+
 /// A catalog in this process: knows which node holds which block.
 ///
 /// >>> with tidepool.Catalog("127.0.0.1:0") as started:
@@ -142,7 +152,13 @@ impl Catalog {
     /// for clients that want leases, as the Mooncake drop-in's do.
     #[new]
     #[pyo3(signature = (listen = "127.0.0.1:7411", *, suspect_after = 2.0, dead_after = 5.0, lease = 0.0))]
-    fn new(py: Python<'_>, listen: &str, suspect_after: f64, dead_after: f64, lease: f64) -> PyResult<Self> {
+    fn new(
+        py: Python<'_>,
+        listen: &str,
+        #[pyo3(from_py_with = real)] suspect_after: f64,
+        #[pyo3(from_py_with = real)] dead_after: f64,
+        #[pyo3(from_py_with = real)] lease: f64,
+    ) -> PyResult<Self> {
         let wrong = |error| {
             raise(
                 "InvalidError",
@@ -154,11 +170,15 @@ impl Catalog {
             listen: listen.parse().map_err(wrong)?,
             suspect_after: seconds("suspect_after", suspect_after)?,
             dead_after: seconds("dead_after", dead_after)?,
-            lease: if lease == 0.0 { Duration::ZERO } else { seconds("lease", lease)? },
+            lease: seconds_or_zero("lease", lease)?,
             ..Default::default()
         };
         let server = py.detach(|| tidepool_catalog::Server::start(config));
-        let server = server.map_err(|error| raise("TidepoolError", format!("catalog: {error}"), None))?;
+        let server = server.map_err(|error| {
+            let is_argument = matches!(error, tidepool_catalog::StartError::Config(_));
+            let kind = if is_argument { "InvalidError" } else { "TidepoolError" };
+            raise(kind, format!("catalog: {error}"), None)
+        })?;
         Ok(Self { address: server.address().to_string(), running: Running::new(server) })
     }
 
@@ -179,14 +199,4 @@ impl Catalog {
     fn __exit__(&self, py: Python<'_>, _kind: &Bound<'_, PyAny>, _value: &Bound<'_, PyAny>, _trace: &Bound<'_, PyAny>) {
         self.close(py);
     }
-}
-
-/// The longest wait there is: clocks cannot tell moments at any distance.
-const A_YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
-
-/// A length of time that Python gives in seconds.
-pub(crate) fn seconds(field: &str, value: f64) -> PyResult<Duration> {
-    let message = || format!("{field} is {value:?}: allowed is a number of seconds above 0, like 0.5, up to a year");
-    let duration = Duration::try_from_secs_f64(value).ok().filter(|wait| !wait.is_zero() && *wait <= A_YEAR);
-    duration.ok_or_else(|| raise("InvalidError", message(), None))
 }

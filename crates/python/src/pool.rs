@@ -1,10 +1,9 @@
 //! The class that users hold: a connection to a pool.
 
 use crate::answers::{Copy, ListedBlock, Match, NodeInfo, Removed, Stored, listed};
-use crate::arguments::{addresses, whole, whole_if_any};
+use crate::arguments::{Seconds, addresses, real, seconds, seconds_or_zero, whole, whole_if_any};
 use crate::buffers::{Source, Target, handed_over};
-use crate::embed::seconds;
-use crate::errors::{self, raise};
+use crate::errors::{self, raise, wrong_type};
 use crate::fork::Local;
 use crate::keys::{Key, Keys};
 use crate::lists::{self, Item, List};
@@ -14,7 +13,6 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyMapping};
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::time::Duration;
 use tidepool_client::{
     Client, ClientConfig, GetError, GetInto, ListCursor, NodeName, Pattern, PutItem, PutOptions, Verify,
 };
@@ -44,12 +42,12 @@ pub(crate) struct Pool {
 
 impl Pool {
     /// The client, with the call's own time limit if it has one.
-    pub(crate) fn client(&self, deadline: Option<f64>) -> PyResult<Client> {
+    pub(crate) fn client(&self, deadline: Option<Seconds>) -> PyResult<Client> {
         let client = self.client.read();
         let client = client.as_ref().ok_or_else(errors::closed)?.get()?;
         match deadline {
             None => Ok(client.clone()),
-            Some(deadline) => Ok(client.within(seconds("deadline", deadline)?)),
+            Some(Seconds(deadline)) => Ok(client.within(seconds("deadline", deadline)?)),
         }
     }
 }
@@ -67,14 +65,14 @@ impl Pool {
     /// ...     connected.exists("nothing")
     /// False
     #[staticmethod]
-    #[pyo3(signature = (catalogs = vec!["127.0.0.1:7411".to_owned()], *, dir = PathBuf::from("/dev/shm/tidepool"), deadline = 5.0, wait = Some(5.0), local = true, verify = "network", tcp_streams = 2, copy_threads = None))]
+    #[pyo3(signature = (catalogs = vec!["127.0.0.1:7411".to_owned()], *, dir = PathBuf::from("/dev/shm/tidepool"), deadline = 5.0, wait = Some(Seconds(5.0)), local = true, verify = "network", tcp_streams = 2, copy_threads = None))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python call")]
     fn connect(
         py: Python<'_>,
         #[pyo3(from_py_with = addresses)] catalogs: Vec<String>,
         dir: PathBuf,
-        deadline: f64,
-        wait: Option<f64>,
+        #[pyo3(from_py_with = real)] deadline: f64,
+        wait: Option<Seconds>,
         local: bool,
         verify: &str,
         #[pyo3(from_py_with = whole)] tcp_streams: usize,
@@ -88,7 +86,7 @@ impl Pool {
                 return Err(raise("InvalidError", message, None));
             }
         };
-        let wait = wait.map(|wait| seconds("wait", wait)).transpose()?;
+        let wait = wait.map(|Seconds(wait)| seconds("wait", wait)).transpose()?;
         let deadline = seconds("deadline", deadline)?;
         let place = format!("catalogs {}, sockets in {}", catalogs.join(", "), dir.display());
         let config = ClientConfig {
@@ -127,7 +125,7 @@ impl Pool {
         block: Source,
         #[pyo3(from_py_with = whole)] replicas: u32,
         prefer: Option<&str>,
-        deadline: Option<f64>,
+        deadline: Option<Seconds>,
     ) -> PyResult<Stored> {
         let (client, options) = (self.client(deadline)?, put_options(replicas, prefer)?);
         let stored = py.detach(|| client.put(&key, block.parts(), &options));
@@ -146,7 +144,7 @@ impl Pool {
         blocks: &Bound<'py, PyAny>,
         #[pyo3(from_py_with = whole)] replicas: u32,
         prefer: Option<&str>,
-        deadline: Option<f64>,
+        deadline: Option<Seconds>,
     ) -> PyResult<Bound<'py, PyList>> {
         let (client, options) = (self.client(deadline)?, put_options(replicas, prefer)?);
         let pairs = pairs_of(blocks)?;
@@ -174,7 +172,7 @@ impl Pool {
         key: Key,
         #[pyo3(from_py_with = whole_if_any)] start: Option<u64>,
         #[pyo3(from_py_with = whole_if_any)] stop: Option<u64>,
-        deadline: Option<f64>,
+        deadline: Option<Seconds>,
     ) -> PyResult<Option<Bound<'py, PyBytes>>> {
         let client = self.client(deadline)?;
         let read = py.detach(|| match (start, stop) {
@@ -196,7 +194,7 @@ impl Pool {
         &self,
         py: Python<'py>,
         keys: Keys,
-        deadline: Option<f64>,
+        deadline: Option<Seconds>,
     ) -> PyResult<Vec<Option<Bound<'py, PyBytes>>>> {
         let client = self.client(deadline)?;
         let answers = py.detach(|| client.get_batch(&keys));
@@ -222,7 +220,7 @@ impl Pool {
         mut into: Target,
         #[pyo3(from_py_with = whole_if_any)] start: Option<u64>,
         #[pyo3(from_py_with = whole_if_any)] stop: Option<u64>,
-        deadline: Option<f64>,
+        deadline: Option<Seconds>,
     ) -> PyResult<Option<usize>> {
         let client = self.client(deadline)?;
         let range = range_of(start, stop, &key)?;
@@ -242,7 +240,7 @@ impl Pool {
         py: Python<'py>,
         keys: Keys,
         into: List<Target>,
-        deadline: Option<f64>,
+        deadline: Option<Seconds>,
     ) -> PyResult<Vec<Option<Bound<'py, PyAny>>>> {
         let (client, mut into) = (self.client(deadline)?, Vec::from(into));
         if keys.len() != into.len() {
@@ -270,7 +268,7 @@ impl Pool {
     /// ...     bytes(view), len(view)
     /// (b'abc', 3)
     #[pyo3(signature = (key, *, deadline = None))]
-    fn view(&self, py: Python<'_>, key: Key, deadline: Option<f64>) -> PyResult<Option<View>> {
+    fn view(&self, py: Python<'_>, key: Key, deadline: Option<Seconds>) -> PyResult<Option<View>> {
         let client = self.client(deadline)?;
         let view = py.detach(|| client.view(&key)).map_err(|error| errors::get(&error, key.as_ref()))?;
         Ok(view.map(View::new))
@@ -282,7 +280,7 @@ impl Pool {
     /// >>> pool.exists("held"), pool.exists("not held")
     /// (True, False)
     #[pyo3(signature = (key, *, deadline = None))]
-    fn exists(&self, py: Python<'_>, key: Key, deadline: Option<f64>) -> PyResult<bool> {
+    fn exists(&self, py: Python<'_>, key: Key, deadline: Option<Seconds>) -> PyResult<bool> {
         let client = self.client(deadline)?;
         let found =
             py.detach(|| client.exists(&[&key])).map_err(|error| errors::invalid(&error, Some(key.as_ref())))?;
@@ -291,7 +289,7 @@ impl Pool {
 
     /// Which of ``keys`` the pool holds, in order.
     #[pyo3(signature = (keys, *, deadline = None))]
-    fn exists_many(&self, py: Python<'_>, keys: Keys, deadline: Option<f64>) -> PyResult<Vec<bool>> {
+    fn exists_many(&self, py: Python<'_>, keys: Keys, deadline: Option<Seconds>) -> PyResult<Vec<bool>> {
         let client = self.client(deadline)?;
         py.detach(|| client.exists(&keys)).map_err(|error| errors::invalid_among(&error, &keys))
     }
@@ -302,7 +300,7 @@ impl Pool {
     /// >>> pool.match_prefix([["chain/0", "chain/1", "chain/2"], ["chain/0"]]).runs
     /// [2, 1]
     #[pyo3(signature = (chains, *, deadline = None))]
-    fn match_prefix(&self, py: Python<'_>, chains: List<Keys>, deadline: Option<f64>) -> PyResult<Match> {
+    fn match_prefix(&self, py: Python<'_>, chains: List<Keys>, deadline: Option<Seconds>) -> PyResult<Match> {
         let client = self.client(deadline)?;
         let matches = py.detach(|| client.match_prefix(&chains));
         matches.map(Match::from).map_err(|error| errors::invalid_among(&error, chains.iter().flatten()))
@@ -314,7 +312,7 @@ impl Pool {
     /// >>> bool(pool.remove("removed")), bool(pool.remove("removed"))
     /// (True, False)
     #[pyo3(signature = (key, *, deadline = None))]
-    fn remove(&self, py: Python<'_>, key: Key, deadline: Option<f64>) -> PyResult<Removed> {
+    fn remove(&self, py: Python<'_>, key: Key, deadline: Option<Seconds>) -> PyResult<Removed> {
         let client = self.client(deadline)?;
         let removal = py.detach(|| client.remove(&key));
         removal.map(Removed::from).map_err(|error| errors::invalid(&error, Some(key.as_ref())))
@@ -322,7 +320,7 @@ impl Pool {
 
     /// Removes many blocks, with one answer each.
     #[pyo3(signature = (keys, *, deadline = None))]
-    fn remove_many(&self, py: Python<'_>, keys: Keys, deadline: Option<f64>) -> PyResult<Vec<Removed>> {
+    fn remove_many(&self, py: Python<'_>, keys: Keys, deadline: Option<Seconds>) -> PyResult<Vec<Removed>> {
         let client = self.client(deadline)?;
         let removals = py.detach(|| client.remove_batch(&keys));
         let removals = removals.map_err(|error| errors::invalid_among(&error, &keys))?;
@@ -331,7 +329,7 @@ impl Pool {
 
     /// Removes every block in whose key the regular expression is found.
     #[pyo3(signature = (pattern, *, deadline = None))]
-    fn remove_matching(&self, py: Python<'_>, pattern: &str, deadline: Option<f64>) -> PyResult<Removed> {
+    fn remove_matching(&self, py: Python<'_>, pattern: &str, deadline: Option<Seconds>) -> PyResult<Removed> {
         let client = self.client(deadline)?;
         let removals = py.detach(|| client.remove_matching(pattern));
         removals.map(Removed::from).map_err(|error| errors::node(&error, None))
@@ -339,7 +337,7 @@ impl Pool {
 
     /// Removes every block of the pool.
     #[pyo3(signature = (*, deadline = None))]
-    fn remove_all(&self, py: Python<'_>, deadline: Option<f64>) -> PyResult<Removed> {
+    fn remove_all(&self, py: Python<'_>, deadline: Option<Seconds>) -> PyResult<Removed> {
         let client = self.client(deadline)?;
         py.detach(|| client.remove_all()).map(Removed::from).map_err(|error| errors::node(&error, None))
     }
@@ -350,7 +348,7 @@ impl Pool {
         &self,
         py: Python<'py>,
         pattern: Option<String>,
-        deadline: Option<f64>,
+        deadline: Option<Seconds>,
     ) -> PyResult<Vec<ListedBlock<'py>>> {
         let client = self.client(deadline)?;
         let pattern = pattern.map_or(Pattern::All, Pattern::Regex);
@@ -360,7 +358,7 @@ impl Pool {
 
     /// Every copy of a block that can be found. Looking does not count as a use.
     #[pyo3(signature = (key, *, deadline = None))]
-    fn describe(&self, py: Python<'_>, key: Key, deadline: Option<f64>) -> PyResult<Vec<Copy>> {
+    fn describe(&self, py: Python<'_>, key: Key, deadline: Option<Seconds>) -> PyResult<Vec<Copy>> {
         let client = self.client(deadline)?;
         let copies =
             py.detach(|| client.describe(&key)).map_err(|error| errors::invalid(&error, Some(key.as_ref())))?;
@@ -369,7 +367,7 @@ impl Pool {
 
     /// Has a node copy a block from a node that holds it.
     #[pyo3(signature = (key, node, *, deadline = None))]
-    fn copy_to(&self, py: Python<'_>, key: Key, node: &str, deadline: Option<f64>) -> PyResult<()> {
+    fn copy_to(&self, py: Python<'_>, key: Key, node: &str, deadline: Option<Seconds>) -> PyResult<()> {
         let (client, node) = (self.client(deadline)?, node_name(node)?);
         py.detach(|| client.copy_to(&key, &node)).map_err(|error| errors::node(&error, Some(key.as_ref())))
     }
@@ -383,7 +381,7 @@ impl Pool {
         key: Key,
         node: &str,
         source: Option<&str>,
-        deadline: Option<f64>,
+        deadline: Option<Seconds>,
     ) -> PyResult<()> {
         let (client, node) = (self.client(deadline)?, node_name(node)?);
         let source = source.map(node_name).transpose()?;
@@ -394,15 +392,21 @@ impl Pool {
     /// Has a node take no new blocks for ``seconds``, from anybody, so that it can be emptied: to go on, say it again before
     /// that, and 0 to end it. Returns how many blocks are still on their way in.
     #[pyo3(signature = (node, seconds, *, deadline = None))]
-    fn drain(&self, py: Python<'_>, node: &str, seconds: f64, deadline: Option<f64>) -> PyResult<u64> {
+    fn drain(
+        &self,
+        py: Python<'_>,
+        node: &str,
+        #[pyo3(from_py_with = real)] seconds: f64,
+        deadline: Option<Seconds>,
+    ) -> PyResult<u64> {
         let (client, node) = (self.client(deadline)?, node_name(node)?);
-        let period = if seconds == 0.0 { Duration::ZERO } else { crate::embed::seconds("seconds", seconds)? };
+        let period = seconds_or_zero("seconds", seconds)?;
         py.detach(|| client.drain(&node, period)).map_err(|error| errors::node(&error, None))
     }
 
     /// The nodes of the pool.
     #[pyo3(signature = (*, deadline = None))]
-    fn nodes(&self, py: Python<'_>, deadline: Option<f64>) -> PyResult<Vec<NodeInfo>> {
+    fn nodes(&self, py: Python<'_>, deadline: Option<Seconds>) -> PyResult<Vec<NodeInfo>> {
         let client = self.client(deadline)?;
         Ok(py.detach(|| client.members()).into_iter().map(NodeInfo::from).collect())
     }
@@ -458,12 +462,19 @@ fn pairs_of(blocks: &Bound<'_, PyAny>) -> PyResult<Vec<(Key, Source)>> {
     };
     let (mut pairs, mut count) = (Vec::new(), 0);
     for pair in items.try_iter()? {
-        let (key, block): (Key, Source) = pair?.extract()?;
+        let (key, block) = pair_of(&pair?)?;
         count += 1 + block.count();
         lists::check_count(count)?;
         pairs.push((key, block));
     }
     Ok(pairs)
+}
+
+fn pair_of(pair: &Bound<'_, PyAny>) -> PyResult<(Key, Source)> {
+    let Ok((key, block)) = pair.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>() else {
+        return Err(wrong_type("an item of blocks", "a pair (key, block)", pair));
+    };
+    Ok((key.extract()?, block.extract()?))
 }
 
 fn put_options(replicas: u32, prefer: Option<&str>) -> PyResult<PutOptions> {

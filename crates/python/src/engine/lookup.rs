@@ -1,7 +1,7 @@
 //! Look-ups of prefixes, for an engine's scheduler.
 
 use super::{Open, invalid};
-use crate::embed::seconds;
+use crate::arguments::seconds;
 use crate::errors::raise;
 use crate::keys::Key;
 use crate::lists::List;

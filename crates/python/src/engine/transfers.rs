@@ -1,7 +1,7 @@
 //! Saves and loads of an engine's blocks, for a worker.
 
 use super::{Open, invalid};
-use crate::embed::seconds;
+use crate::arguments::seconds;
 use crate::errors::raise;
 use crate::lists::List;
 use crate::pool::Pool;

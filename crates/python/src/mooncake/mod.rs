@@ -15,8 +15,8 @@ mod terms;
 pub(crate) use handle::BufferHandle;
 pub(crate) use leased::LeasedBuffer;
 
+use crate::arguments::seconds;
 use crate::buffers::{Gathered, handed_over};
-use crate::embed::seconds;
 use crate::errors::{self, raise};
 use crate::exit::{AtExit, close_at_exit};
 use crate::fork::Local;

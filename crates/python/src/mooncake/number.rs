@@ -1,10 +1,10 @@
 //! Sizes and addresses.
 
+use crate::arguments::{is_overflow, shown};
 use crate::errors::wrong_type;
 use crate::lists::Item;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::PyInt;
 
 /// A number from zero on that fits a machine word. What does not is of the wrong type, as it is to Mooncake.
 #[derive(Clone, Copy)]
@@ -18,10 +18,10 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Number {
     type Error = PyErr;
 
     fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
-        let wrong = |_| match object.is_instance_of::<PyInt>() {
+        let wrong = |error| match is_overflow(&object, &error) {
             true => PyTypeError::new_err(format!(
                 "a size, offset or address is {}: allowed are whole numbers from 0 to {}",
-                &*object,
+                shown(&object),
                 usize::MAX
             )),
             false => wrong_type("a size, offset or address", "a whole number from 0 on", &object),

@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import operator
 import os
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
@@ -33,7 +34,7 @@ def _coroutine(
 
 
 def _some(threads: int) -> int:
-    if threads < 1:
+    if operator.index(threads) < 1:
         raise InvalidError(f"threads is {threads}: allowed is 1 or more")
     return threads
 
