@@ -1,6 +1,7 @@
 """The native interface, over shared memory and over TCP."""
 
 import threading
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -112,6 +113,30 @@ def test_replicas_and_copies_are_where_they_were_asked_for(pool: Pool) -> None:
     assert [copy.node for copy in pool.describe("one")] == ["node-0"]
     with pytest.raises(tidepool.NotFoundError):
         pool.copy_to("absent", "node-0")
+
+
+def test_fewer_copies_than_were_asked_for_are_a_success_that_says_so(pool: Pool) -> None:
+    stored = pool.put("few", b"x" * 1000, replicas=99)
+    assert (stored.replicas, stored.wanted) == (2, 99)
+    assert repr(stored) == "Stored(replicas=2, wanted=99, moved=True)"
+    assert len(pool.describe("few")) == 2
+    [many] = pool.put_many({"few of many": b"x" * 1000}, replicas=3)
+    assert isinstance(many, tidepool.Stored)
+    assert (many.replicas, many.wanted) == (2, 3)
+    assert repr(pool.put("enough", b"x", replicas=2)) == "Stored(replicas=2, moved=True)"
+
+
+def test_a_preference_for_a_node_that_nobody_knows_is_heard_of(pool: Pool) -> None:
+    """A typo looked like a success, and the block was anywhere. The node may come back, so the block is stored."""
+    with pytest.warns(UserWarning, match="no catalog knows a node named node-7; known are node-0, node-1"):
+        assert pool.put("stray", b"x", prefer="node-7").moved
+    with warnings.catch_warnings(action="error"):
+        # Once a name, and for nobody who is known.
+        pool.put("stray", b"x", prefer="node-7")
+        pool.put_many({"at home": b"x"}, prefer="node-1")
+    with warnings.catch_warnings(action="error"), pytest.raises(UserWarning, match="node-8"):
+        pool.put_many({"never": b"x"}, prefer="node-8")
+    assert pool.exists_many(["stray", "at home", "never"]) == [True, True, False]
 
 
 def test_removals_say_what_was_there(pool: Pool) -> None:

@@ -10,8 +10,11 @@ use tidepool_client::catalogs::NodeState;
 #[pyclass(module = "tidepool", frozen, get_all)]
 #[derive(Debug)]
 pub(crate) struct Stored {
-    /// Nodes known to hold it.
+    /// Nodes known to hold it: fewer than `wanted` where no further node could take it, and none when a full node declined it,
+    /// which is as if it had been evicted at once.
     replicas: u32,
+    /// Nodes that were to hold it.
+    wanted: u32,
     /// Whether this call moved its bytes; false when the pool held it already.
     moved: bool,
 }
@@ -19,13 +22,15 @@ pub(crate) struct Stored {
 #[pymethods]
 impl Stored {
     fn __repr__(&self) -> String {
-        format!("Stored(replicas={}, moved={})", self.replicas, python_bool(self.moved))
+        let wanted = if self.replicas < self.wanted { format!(", wanted={}", self.wanted) } else { String::new() };
+        format!("Stored(replicas={}{wanted}, moved={})", self.replicas, python_bool(self.moved))
     }
 }
 
-impl From<client::Stored> for Stored {
-    fn from(stored: client::Stored) -> Self {
-        Self { replicas: stored.replicas, moved: stored.moved }
+impl Stored {
+    /// What became of a put that asked for `wanted` copies.
+    pub(crate) fn new(stored: client::Stored, wanted: u32) -> Self {
+        Self { replicas: stored.replicas, wanted, moved: stored.moved }
     }
 }
 

@@ -3,10 +3,18 @@
 //! Thin: it turns Python values into the client's and back, and lets other Python threads run meanwhile. What the calls do
 //! is said in `tidepool_client`; what Python sees is said in the docstrings here and in the stubs beside the package.
 //!
-//! Where things are: `pool` is the class that users hold, `lists`, `keys` and `buffers` take arguments apart, `answers` are what calls
-//! return, `errors` turns failures into exceptions, `fork` keeps a forked child from using its parent's threads, `signals` lets Ctrl-C end long waits, `exit` closes what has files when the interpreter ends, `embed` runs
-//! nodes and catalogs inside the interpreter, `command` is the `tidepool` command, `mooncake` is what the drop-in for
-//! `mooncake.store` builds on, and `engine` is what engine connectors build on.
+//! | module | what it does |
+//! |---|---|
+//! | `pool`, `view`, `answers` | the class that users hold, views of blocks, what calls return |
+//! | `arguments`, `lists`, `keys`, `buffers` | take arguments apart |
+//! | `preferred` | looks for the nodes that puts name |
+//! | `errors` | turns failures into exceptions |
+//! | `fork` | keeps a forked child from using its parent's threads |
+//! | `signals` | lets Ctrl-C end long waits |
+//! | `exit` | closes what has files when the interpreter ends |
+//! | `embed` | runs nodes and catalogs inside the interpreter |
+//! | `command` | the `tidepool` command |
+//! | `mooncake`, `engine` | what the drop-in for `mooncake.store` and engine connectors build on |
 
 mod answers;
 mod arguments;
@@ -21,6 +29,7 @@ mod keys;
 mod lists;
 mod mooncake;
 mod pool;
+mod preferred;
 mod signals;
 mod view;
 

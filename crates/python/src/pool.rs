@@ -7,6 +7,7 @@ use crate::errors::{self, raise, wrong_type};
 use crate::fork::Local;
 use crate::keys::{Key, Keys};
 use crate::lists::{self, Item, List};
+use crate::preferred::Preferred;
 use crate::signals;
 use crate::view::View;
 use pyo3::prelude::*;
@@ -38,6 +39,7 @@ const LISTED_AT_ONCE: u32 = 4096;
 pub(crate) struct Pool {
     /// Taken out by `close`. Calls hold a clone of the client, so they never wait for each other here.
     client: RwLock<Option<Local<Client>>>,
+    preferred: Preferred,
 }
 
 impl Pool {
@@ -49,6 +51,20 @@ impl Pool {
             None => Ok(client.clone()),
             Some(Seconds(deadline)) => Ok(client.within(seconds("deadline", deadline)?)),
         }
+    }
+
+    fn put_options(
+        &self,
+        py: Python<'_>,
+        client: &Client,
+        replicas: u32,
+        prefer: Option<&str>,
+    ) -> PyResult<PutOptions> {
+        if replicas == 0 {
+            return Err(raise("InvalidError", "replicas is 0: allowed is 1 or more".to_owned(), None));
+        }
+        let prefer = prefer.map(|name| self.preferred.node(py, client, name)).transpose()?;
+        Ok(PutOptions { replicas, prefer: prefer.into_iter().collect(), ..PutOptions::default() })
     }
 }
 
@@ -107,16 +123,19 @@ impl Pool {
             py.detach(|| drop(client));
             return Err(raise("UnreachableError", message, None));
         }
-        Ok(Self { client: RwLock::new(Some(Local::new(client))) })
+        Ok(Self { client: RwLock::new(Some(Local::new(client))), preferred: Preferred::default() })
     }
 
     /// Stores a block, made of one buffer or of a list of buffers. If the pool holds the key already that is a success, and
-    /// nothing moves.
+    /// nothing moves. ``replicas`` asks for copies on as many nodes; fewer are a success, and the answer says how many there are.
+    /// ``prefer`` names the node to try first; a name that no catalog knows is a ``UserWarning`` at its first use.
     ///
     /// >>> pool.put("whole", b"1234"), pool.put("pieces", [b"12", bytearray(b"34")])
     /// (Stored(replicas=1, moved=True), Stored(replicas=1, moved=True))
     /// >>> pool.put("whole", b"1234").moved
     /// False
+    /// >>> pool.put("copied", b"1234", replicas=5)
+    /// Stored(replicas=1, wanted=5, moved=True)
     #[pyo3(signature = (key, block, *, replicas = 1, prefer = None, deadline = None))]
     fn put(
         &self,
@@ -127,9 +146,10 @@ impl Pool {
         prefer: Option<&str>,
         deadline: Option<Seconds>,
     ) -> PyResult<Stored> {
-        let (client, options) = (self.client(deadline)?, put_options(replicas, prefer)?);
+        let client = self.client(deadline)?;
+        let options = self.put_options(py, &client, replicas, prefer)?;
         let stored = py.detach(|| client.put(&key, block.parts(), &options));
-        stored.map(Stored::from).map_err(|error| errors::put(&error, key.as_ref()))
+        stored.map(|stored| Stored::new(stored, replicas)).map_err(|error| errors::put(&error, key.as_ref()))
     }
 
     /// Stores many blocks, given as a mapping or as pairs of key and block. Returns one result for each, in order: a
@@ -146,14 +166,15 @@ impl Pool {
         prefer: Option<&str>,
         deadline: Option<Seconds>,
     ) -> PyResult<Bound<'py, PyList>> {
-        let (client, options) = (self.client(deadline)?, put_options(replicas, prefer)?);
+        let client = self.client(deadline)?;
+        let options = self.put_options(py, &client, replicas, prefer)?;
         let pairs = pairs_of(blocks)?;
         let stored = py.detach(|| {
             let items: Vec<_> = pairs.iter().map(|(key, block)| PutItem::new(key, block.parts())).collect();
             client.put_batch(&items, &options)
         });
         let answers = stored.into_iter().zip(&pairs).map(|(stored, (key, _))| match stored {
-            Ok(stored) => Ok(Py::new(py, Stored::from(stored))?.into_any().into_bound(py)),
+            Ok(stored) => Ok(Py::new(py, Stored::new(stored, replicas))?.into_any().into_bound(py)),
             Err(error) => Ok(errors::put(&error, key.as_ref()).into_value(py).into_any().into_bound(py)),
         });
         PyList::new(py, answers.collect::<PyResult<Vec<_>>>()?)
@@ -475,17 +496,6 @@ fn pair_of(pair: &Bound<'_, PyAny>) -> PyResult<(Key, Source)> {
         return Err(wrong_type("an item of blocks", "a pair (key, block)", pair));
     };
     Ok((key.extract()?, block.extract()?))
-}
-
-fn put_options(replicas: u32, prefer: Option<&str>) -> PyResult<PutOptions> {
-    if replicas == 0 {
-        return Err(raise("InvalidError", "replicas is 0: allowed is 1 or more".to_owned(), None));
-    }
-    Ok(PutOptions {
-        replicas,
-        prefer: prefer.map(node_name).transpose()?.into_iter().collect(),
-        ..PutOptions::default()
-    })
 }
 
 fn node_name(name: &str) -> PyResult<NodeName> {
