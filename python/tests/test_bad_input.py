@@ -124,6 +124,15 @@ def test_a_number_that_is_much_too_long_is_not_repeated_whole(pool: Pool) -> Non
         MooncakeDistributedStore().register_buffer(0, 10**5000)
 
 
+def test_an_empty_pattern_removes_nothing(pool: Pool) -> None:
+    """It is found in every key, so it emptied the pool; a variable that was not set is more likely than that wish."""
+    pool.put("kept", b"block")
+    with pytest.raises(tidepool.InvalidError, match=r"found in every key: remove_all\(\) removes every block"):
+        pool.remove_matching("")
+    assert pool.get("kept") == b"block"
+    assert pool.remove_matching("^kept$").copies == 1
+
+
 def test_a_block_larger_than_every_node_says_so(pool: Pool) -> None:
     with pytest.raises(tidepool.NoSpaceError) as caught:
         pool.put("large", bytes(65 << 20))

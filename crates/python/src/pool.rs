@@ -348,10 +348,14 @@ impl Pool {
         Ok(removals.into_iter().map(Removed::from).collect())
     }
 
-    /// Removes every block in whose key the regular expression is found.
+    /// Removes every block in whose key the regular expression is found. An empty one is found in every key, and refused.
     #[pyo3(signature = (pattern, *, deadline = None))]
     fn remove_matching(&self, py: Python<'_>, pattern: &str, deadline: Option<Seconds>) -> PyResult<Removed> {
         let client = self.client(deadline)?;
+        if pattern.is_empty() {
+            let message = "an empty pattern is found in every key: remove_all() removes every block";
+            return Err(raise("InvalidError", message.to_owned(), None));
+        }
         let removals = py.detach(|| client.remove_matching(pattern));
         removals.map(Removed::from).map_err(|error| errors::node(&error, None))
     }
