@@ -6,7 +6,7 @@
 //! | module | what it does |
 //! |---|---|
 //! | `pool`, `view`, `answers` | the class that users hold, views of blocks, what calls return |
-//! | `arguments`, `lists`, `keys`, `buffers` | take arguments apart |
+//! | `arguments`, `lists`, `keys`, `buffers`, `pairs` | take arguments apart |
 //! | `preferred` | looks for the nodes that puts name |
 //! | `errors` | turns failures into exceptions |
 //! | `fork` | keeps a forked child from using its parent's threads |
@@ -28,6 +28,7 @@ mod fork;
 mod keys;
 mod lists;
 mod mooncake;
+mod pairs;
 mod pool;
 mod preferred;
 mod signals;

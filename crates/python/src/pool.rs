@@ -3,15 +3,16 @@
 use crate::answers::{Copy, ListedBlock, Match, NodeInfo, Removed, Stored, listed};
 use crate::arguments::{Seconds, addresses, real, seconds, seconds_or_zero, whole, whole_if_any};
 use crate::buffers::{Source, Target, handed_over};
-use crate::errors::{self, raise, wrong_type};
+use crate::errors::{self, raise};
 use crate::fork::Local;
 use crate::keys::{Key, Keys};
-use crate::lists::{self, Item, List};
+use crate::lists::List;
+use crate::pairs::pairs_of;
 use crate::preferred::Preferred;
 use crate::signals;
 use crate::view::View;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList, PyMapping};
+use pyo3::types::{PyBytes, PyList};
 use std::collections::HashMap;
 use std::path::PathBuf;
 use tidepool_client::{
@@ -475,31 +476,6 @@ pub(crate) fn list_noting(
             None => return Ok(entries.into_values().collect()),
         }
     }
-}
-
-/// The blocks of a mapping, or of pairs of key and block. A mapping is asked for its items one by one, unless it is a dict:
-/// other threads may change that meanwhile.
-fn pairs_of(blocks: &Bound<'_, PyAny>) -> PyResult<Vec<(Key, Source)>> {
-    let items = match blocks.cast::<PyDict>() {
-        Ok(dict) => dict.items().into_any(),
-        Err(_) if blocks.cast::<PyMapping>().is_ok() => blocks.call_method0("items")?,
-        Err(_) => blocks.clone(),
-    };
-    let (mut pairs, mut count) = (Vec::new(), 0);
-    for pair in items.try_iter()? {
-        let (key, block) = pair_of(&pair?)?;
-        count += 1 + block.count();
-        lists::check_count(count)?;
-        pairs.push((key, block));
-    }
-    Ok(pairs)
-}
-
-fn pair_of(pair: &Bound<'_, PyAny>) -> PyResult<(Key, Source)> {
-    let Ok((key, block)) = pair.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>() else {
-        return Err(wrong_type("an item of blocks", "a pair (key, block)", pair));
-    };
-    Ok((key.extract()?, block.extract()?))
 }
 
 fn node_name(name: &str) -> PyResult<NodeName> {
