@@ -1,6 +1,7 @@
 """Arguments of the drop-in of the wrong kind are a ``TypeError`` that says what is allowed, in sessions too."""
 
 import ctypes
+import mmap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -75,3 +76,19 @@ def test_numbers_of_numpy_are_numbers_in_sessions(store: MooncakeDistributedStor
     assert bytes(memory[10:12]) == b"cd"
     assert store.get_into_ranges([at], [["session"]], [[[np.int64(-1)]]], [[[0]]], [[[four]]]) == [[[-600]]]
     assert store.unregister_buffer(at) == 0  # type: ignore[arg-type]
+
+
+def test_a_registered_buffer_that_was_freed_harms_nobody_until_a_call_names_it(store: MooncakeDistributedStore) -> None:
+    memory = mmap.mmap(-1, 8192)
+    at = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    assert store.register_buffer(at + 4096, 4096) == 0
+    # Its addresses are taken until it is unregistered, for whatever comes to lie there.
+    assert store.register_buffer(at, 8192) == -600
+    assert store.unregister_buffer(at + 4096) == 0
+    assert store.register_buffer(at, 8192) == 0
+    memory.close()
+    assert store.put("other", b"bytes") == 0
+    assert store.get("other") == b"bytes"
+    assert store.unregister_buffer(at) == 0
+    assert store.get_into("other", at, 8192) == -600
+    assert store.put_from("new", at, 8192) == -600

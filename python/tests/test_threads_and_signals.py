@@ -75,6 +75,29 @@ def test_other_threads_run_while_a_call_waits(elsewhere: Elsewhere, scratch: Pat
             assert ticks.count - before > 10
 
 
+def test_a_buffer_is_borrowed_for_the_length_of_a_call(elsewhere: Elsewhere, scratch: Path) -> None:
+    buffer, until = bytearray(5), time.monotonic() + 20
+
+    def resize() -> None:
+        while time.monotonic() < until:
+            buffer.append(0)
+            buffer.pop()
+
+    with Pool.connect([elsewhere.catalog], dir=scratch, local=False) as pool:
+        pool.put("key", b"value")
+        with elsewhere.stopped():
+            call = threading.Thread(target=pool.get_into, args=("key", buffer), kwargs={"deadline": 60.0})
+            call.start()
+            with pytest.raises(BufferError):
+                resize()
+        call.join()
+        assert buffer[:5] == b"value"
+        with pytest.raises(tidepool.InvalidError):
+            pool.get_into("", buffer)
+        # It is nobody's, whatever became of the call.
+        buffer.append(0)
+
+
 def test_other_threads_run_while_a_connection_waits(elsewhere: Elsewhere, scratch: Path) -> None:
     with elsewhere.stopped(), Ticks() as ticks:
         before = ticks.count
