@@ -374,6 +374,10 @@ def test_settings_that_cannot_be_are_named(master: Master, caplog: pytest.LogCap
         assert setup(protocol="rdma") == 0
         assert setup(protocol="rdma") == 0
     assert caplog.text.count("protocol 'rdma'") == 1
+    for name in ("localhost:99999", "localhost:x", "[::1]:65536", "127.0.0.1:\xb2"):
+        # What was named was the address to listen on, which nobody had given, and the last of these raised.
+        assert setup(local_hostname=name, global_segment_size="16MB") == -600
+        assert f"local_hostname is {name!r}: allowed is a host, or host:port with a port" in caplog.text
     assert setup(protocol="bogus") == -1
     assert "protocol is 'bogus'" in caplog.text
     assert setup(master_server_addr="") == -600
@@ -437,9 +441,10 @@ def test_an_unknown_flag_is_named_and_the_master_starts(master: Master) -> None:
     process.terminate()
     assert process.wait(20) == 0
     assert "--enable_wonders is not known" in text
-    bad = subprocess.run(["mooncake_master", "--rpc_port=many"], capture_output=True, text=True, check=False)
-    assert bad.returncode == 1
-    assert "--rpc_port is 'many': allowed are numbers" in bad.stderr
+    for words, value in ((["--rpc_port=many"], "many"), (["--rpc_port", "-1"], "-1")):
+        bad = subprocess.run(["mooncake_master", *words], capture_output=True, text=True, check=False)
+        assert bad.returncode == 1
+        assert f"--rpc_port is {value!r}: allowed are numbers" in bad.stderr
 
 
 def test_a_standalone_client_serves_engines_without_memory(master: Master) -> None:

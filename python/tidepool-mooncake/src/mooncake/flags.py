@@ -31,7 +31,7 @@ class Command:
             if not word.startswith("-"):
                 raise FlagError(f"{word!r} is not a flag: allowed are flags like --{next(iter(self.flags))}=value")
             name, equals, value = word.lstrip("-").partition("=")
-            if not equals and rest and not rest[0].startswith("-"):
+            if not equals and rest and _is_value(rest[0]):
                 value = rest.pop(0)
             elif not equals:
                 value = "true"
@@ -56,6 +56,11 @@ class Command:
         if self.accepted:
             lines += ["", f"Accepted and not needed: {', '.join(f'--{name}' for name in self.accepted)}"]
         return "\n".join(lines)
+
+
+def _is_value(word: str) -> bool:
+    """Whether a word is no flag. A number may be below zero, and be refused for it under the name of its flag."""
+    return not word.startswith("-") or word[1:2].isdigit()
 
 
 def number(values: Mapping[str, str], name: str, low: int, high: int) -> int:

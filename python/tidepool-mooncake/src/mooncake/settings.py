@@ -202,13 +202,20 @@ def _masters(address: str) -> list[str]:
 
 
 def _host_and_port(name: str) -> tuple[str, int | None]:
+    host, behind = name, ""
     if name.startswith("["):
         host, _, behind = name[1:].partition("]")
-        return host, int(behind[1:]) if behind[1:].isdigit() else None
-    host, colon, port = name.rpartition(":")
-    if colon and port.isdigit() and ":" not in host:
-        return host, int(port)
-    return name, None
+    elif name.count(":") == 1:
+        host, _, behind = name.partition(":")
+        behind = f":{behind}"
+    digits = behind[1:]
+    is_number = digits.isascii() and digits.isdigit() and len(digits) <= 5
+    is_port = behind.startswith(":") and is_number and int(digits) < 1 << 16
+    if not host or (behind and not is_port):
+        raise SettingError(
+            f"local_hostname is {shown(name)}: allowed is a host, or host:port with a port from 0 to 65535"
+        )
+    return host, int(digits) if behind else None
 
 
 def _joined(host: str, port: int) -> str:
