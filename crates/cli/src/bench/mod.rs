@@ -4,8 +4,9 @@
 //! a [`SidePlan`]. The parent ([`side::Side`]) tells it `run` and `verify` over a pipe; [`serve`] is the other end. Sides take
 //! turns ([`compare`]), all memory is touched before the first timing, the first round is a warm-up that is thrown away,
 //! and every byte is verified after each timing and outside of it. What is measured and what it must reach is the table in
-//! [`goals`]; a field that was not measured is null.
+//! [`goals`]; a field that was not measured is null. [`against`] compares two builds of this program by such runs.
 
+pub mod against;
 pub mod baselines;
 pub mod compare;
 pub mod content;
@@ -18,12 +19,14 @@ pub mod report;
 pub mod serve;
 pub mod side;
 pub mod sides;
+mod stopwatch;
 
 use std::time::Duration;
 use tidepool_types::{ByteSize, Deadline};
 
 pub use report::Report;
 pub use sides::{SideArgs, SidePlan};
+pub use stopwatch::PlantedDelay;
 
 /// Footprints below this measure the caches, not the memory.
 pub const FULL_FOOTPRINT: ByteSize = ByteSize(1 << 30);
@@ -43,6 +46,8 @@ pub struct Plan {
     pub socket_buffer: Option<ByteSize>,
     /// Fields to measure; all when empty.
     pub only: Vec<String>,
+    /// How much longer the pool's own side is to take, for checking that a comparison of builds sees it.
+    pub planted_delay: PlantedDelay,
     /// When the whole benchmark must be over.
     pub deadline: Deadline,
 }

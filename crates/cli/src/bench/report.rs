@@ -129,6 +129,7 @@ fn number(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::PlantedDelay;
     use std::time::Duration;
     use tidepool_types::{ByteSize, Deadline};
 
@@ -140,6 +141,7 @@ mod tests {
             streams: 2,
             socket_buffer: None,
             only: Vec::new(),
+            planted_delay: PlantedDelay::default(),
             deadline: Deadline::after(Duration::from_secs(1)),
         };
         Report::new(Machine::here(), plan)

@@ -1,12 +1,16 @@
-//! `tidepool bench`: runs the benchmark and prints what it found.
+//! `tidepool bench`: runs the benchmark, or compares two builds by it, and prints what it found.
+
+mod against;
 
 use crate::bench::{
-    BenchError, FULL_FOOTPRINT, Plan, Report, baselines, compare::Samples, fields, goals, machine::Machine,
+    BenchError, FULL_FOOTPRINT, Plan, PlantedDelay, Report, baselines, compare::Samples, fields, goals,
+    machine::Machine,
 };
 use crate::daemon::Signals;
 use crate::files;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::Value;
 use std::{
     error::Error,
     io::{IsTerminal as _, Write as _},
@@ -15,6 +19,9 @@ use std::{
 };
 use tidepool_transfer::conn::TcpOptions;
 use tidepool_types::{ByteSize, Deadline};
+
+/// Timings per side, where nobody says otherwise.
+const SAMPLES: u16 = 5;
 
 /// How to measure and what to print.
 #[derive(Debug, Args)]
@@ -31,15 +38,25 @@ pub struct BenchArgs {
     /// Measure only the machine: memcpy and raw sockets
     #[arg(long, conflicts_with = "only")]
     baselines: bool,
-    /// Time for the whole benchmark; fields that do not fit in are null
+    /// Compare with an older build of this program, field by field; exits with 1 if this one is slower
+    #[arg(long, value_name = "BINARY", conflicts_with = "baselines")]
+    against: Option<PathBuf>,
+    /// The program to compare in place of this one
+    #[arg(long, value_name = "BINARY", hide = true, requires = "against")]
+    new: Option<PathBuf>,
+    /// Have the pool's own operations take longer, or those of the new build
+    #[arg(long, value_name = "PERCENT", hide = true, default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1000))]
+    plant_delay: u32,
+    /// Time for the whole benchmark, or for each run of a comparison; fields that do not fit in are null
     #[arg(long, value_name = "SECONDS", default_value_t = 540, value_parser = clap::value_parser!(u64).range(1..=600))]
     seconds_budget: u64,
-    /// Timings per side, of which the median counts
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(5..=101))]
-    samples: u16,
+    /// Timings per side, of which the median counts [default: 5; with --against up to 101, by field]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(5..=101))]
+    samples: Option<u16>,
     /// Bytes of source and destination of every copy; below 1GiB the result says more about caches than about memory
-    #[arg(long, value_name = "SIZE", default_value_t = FULL_FOOTPRINT, value_parser = footprint)]
-    footprint: ByteSize,
+    /// [default: 1GiB; with --against 256MiB]
+    #[arg(long, value_name = "SIZE", value_parser = footprint)]
+    footprint: Option<ByteSize>,
     /// Decides contents and orders
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -63,32 +80,39 @@ fn footprint(text: &str) -> Result<ByteSize, String> {
     if whole { Ok(size) } else { Err("allowed is a power of two from 8MiB to 64GiB".to_owned()) }
 }
 
-/// Runs the benchmark.
+/// Runs the benchmark, or compares.
 pub(super) fn run(args: &BenchArgs) -> Result<(), Box<dyn Error>> {
     args.json_file.as_deref().map_or(Ok(()), files::check)?;
+    if let Some(old) = &args.against {
+        return against::run(args, old);
+    }
     let plan = Plan {
-        samples: usize::from(args.samples),
-        footprint: args.footprint,
+        samples: usize::from(args.samples.unwrap_or(SAMPLES)),
+        footprint: args.footprint.unwrap_or(FULL_FOOTPRINT),
         seed: args.seed,
         streams: args.streams,
         socket_buffer: args.socket_buffer.or_else(pool_socket_buffer),
         only: args.only.clone(),
+        planted_delay: PlantedDelay(args.plant_delay),
         deadline: Deadline::after(Duration::from_secs(args.seconds_budget)),
     };
     let mut report = Report::new(Machine::here(), plan.clone());
     if plan.footprint < FULL_FOOTPRINT {
         report.note(format!("a footprint below {FULL_FOOTPRINT} is for trying the benchmark out"));
     }
+    if args.plant_delay > 0 {
+        report.note(format!("the pool's operations were made to take {} % longer", args.plant_delay));
+    }
     if args.baselines {
         let samples = measure_baselines(&plan)?;
         let text = baselines::table(&samples);
         report.keep("baselines", samples);
-        return print(args, &report, &text);
+        return print(args, &report.json(), &text);
     }
     tidy_up_when_interrupted()?;
     let failed = measure_fields(&plan, &mut report);
     let text = report.table();
-    print(args, &report, &text)?;
+    print(args, &report.json(), &text)?;
     if failed > 0 {
         return Err(format!("{failed} measurements failed: see the notes").into());
     }
@@ -98,7 +122,7 @@ pub(super) fn run(args: &BenchArgs) -> Result<(), Box<dyn Error>> {
 /// Pools of a benchmark are gigabytes of shared memory that outlive their processes: removes those of runs that were
 /// killed, and those of this one when a signal ends it.
 fn tidy_up_when_interrupted() -> std::io::Result<()> {
-    fields::remove_work_dirs(|process| !std::path::Path::new(&format!("/proc/{process}")).exists());
+    fields::remove_abandoned_work_dirs();
     let signals = Signals::catch()?;
     let end = || {
         signals.wait();
@@ -143,8 +167,8 @@ fn spinner() -> ProgressBar {
     if std::io::stderr().is_terminal() { ProgressBar::new_spinner() } else { ProgressBar::hidden() }
 }
 
-fn print(args: &BenchArgs, report: &Report, text: &str) -> Result<(), Box<dyn Error>> {
-    let json = serde_json::to_string_pretty(&report.json())?;
+fn print(args: &BenchArgs, json: &Value, text: &str) -> Result<(), Box<dyn Error>> {
+    let json = serde_json::to_string_pretty(json)?;
     if let Some(file) = &args.json_file {
         files::replace(file, format!("{json}\n").as_bytes())?;
     }

@@ -38,7 +38,8 @@ fn sample(plan: &Plan, keys: KeyKind, chains: bool, step: &mut dyn FnMut(&str)) 
     let filled = fill(plan, start_catalog(plan)?, BLOCKS, keys)?;
     let catalogs = vec![filled.catalog.detail().to_owned()];
     // No node on this host: every key is the catalog's to answer.
-    let pool = PoolPlan { dir: PathBuf::from("/nonexistent"), catalogs, local: false, streams: 1 };
+    let dir = PathBuf::from("/nonexistent");
+    let pool = PoolPlan { dir, catalogs, local: false, streams: 1, planted_delay: plan.planted_delay };
     let lookup = LookupPlan { pool, blocks: BLOCKS, batch: BATCH, keys, chains };
     let mut sides = [Side::start("look-up", &SidePlan::Lookup(lookup), plan.deadline.capped(SETUP))?];
     let lanes = [Lane { name: if chains { "match_prefix" } else { "exists" }.to_owned(), side: 0, variant: 0 }];

@@ -7,7 +7,7 @@ mod memory;
 mod pool;
 mod tcp;
 
-pub(crate) use pool::remove_work_dirs;
+pub(crate) use pool::{remove_abandoned_work_dirs, remove_work_dirs};
 
 use super::{BenchError, Plan, Report};
 
@@ -30,6 +30,11 @@ const GROUPS: [Group; 7] = [
     Group { fields: &["tcp_get_vs_socket"], measure: tcp::measure },
     Group { fields: &["catalog_bytes_per_block"], measure: catalog::bytes_per_block },
 ];
+
+/// The fields that are measured together, group by group.
+pub(super) fn groups() -> impl Iterator<Item = &'static [&'static str]> {
+    GROUPS.iter().map(|group| group.fields)
+}
 
 /// Measures everything that `plan` wants. `step` is told of every sample. What fails is null, noted and counted: the
 /// number of groups that failed for another reason than time is returned.

@@ -2,7 +2,7 @@
 
 use crate::bench::side::Side;
 use crate::bench::sides::{CatalogPlan, GetPlan, NodePlan, Order, PoolPlan, PutPlan, SidePlan};
-use crate::bench::{BenchError, Plan};
+use crate::bench::{BenchError, Plan, PlantedDelay};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -19,6 +19,7 @@ pub(super) struct Pool {
     dir: WorkDir,
     catalog: String,
     streams: u32,
+    planted_delay: PlantedDelay,
     deadline: Deadline,
 }
 
@@ -35,6 +36,11 @@ pub(crate) fn remove_work_dirs(gone: impl Fn(u32) -> bool) {
             let _ = std::fs::remove_dir_all(entry.path());
         }
     }
+}
+
+/// The same of processes that are no more.
+pub(crate) fn remove_abandoned_work_dirs() {
+    remove_work_dirs(|process| !Path::new(&format!("/proc/{process}")).exists());
 }
 
 /// A directory under /dev/shm that is removed when dropped.
@@ -66,7 +72,8 @@ impl Pool {
         let (name, catalogs) = ("bench".to_owned(), vec![catalog.clone()]);
         let node = NodePlan { dir: dir.0.clone(), name, capacity, catalogs };
         let node = Side::start("node", &SidePlan::Node(node), deadline.capped(SETUP))?;
-        Ok(Self { _node: node, _catalog: catalog_side, dir, catalog, streams: plan.streams, deadline })
+        let (streams, planted_delay) = (plan.streams, plan.planted_delay);
+        Ok(Self { _node: node, _catalog: catalog_side, dir, catalog, streams, planted_delay, deadline })
     }
 
     /// Room for all blocks of a footprint, their keys, checksums and alignment.
@@ -76,7 +83,8 @@ impl Pool {
 
     fn access(&self, local: bool) -> PoolPlan {
         let catalogs = vec![self.catalog.clone()];
-        PoolPlan { dir: self.dir.0.clone(), catalogs, local, streams: self.streams }
+        let (dir, planted_delay) = (self.dir.0.clone(), self.planted_delay);
+        PoolPlan { dir, catalogs, local, streams: self.streams, planted_delay }
     }
 
     /// Puts the numbered blocks of a whole footprint, from a process that then ends.

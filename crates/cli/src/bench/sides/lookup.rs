@@ -5,7 +5,7 @@ use crate::bench::compare::median;
 use crate::bench::serve::{Measured, Sample};
 use serde::{Deserialize, Serialize};
 use std::io;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tidepool_client::Client;
 
 /// Calls of one run.
@@ -54,10 +54,9 @@ impl LookupPlan {
 
 impl LookupSide {
     fn exists(&mut self) -> Sample {
-        let start = Instant::now();
-        let answers: Vec<Vec<bool>> =
-            self.calls.iter().map(|keys| self.client.exists(keys).unwrap_or_default()).collect();
-        let elapsed = start.elapsed();
+        let (answers, elapsed) = self.plan.pool.planted_delay.time(|| -> Vec<Vec<bool>> {
+            self.calls.iter().map(|keys| self.client.exists(keys).unwrap_or_default()).collect()
+        });
         let right = |answer: &[bool]| {
             answer.len() as u64 == self.plan.batch && answer.iter().enumerate().all(|(n, &found)| found == (n % 2 == 0))
         };
@@ -69,9 +68,9 @@ impl LookupSide {
         let mut seconds = Vec::with_capacity(self.calls.len());
         self.wrong = 0;
         for chain in &self.calls {
-            let start = Instant::now();
-            let matched = self.client.match_prefix(&[chain.as_slice()]);
-            seconds.push(start.elapsed().as_secs_f64());
+            let chains = [chain.as_slice()];
+            let (matched, elapsed) = self.plan.pool.planted_delay.time(|| self.client.match_prefix(&chains));
+            seconds.push(elapsed.as_secs_f64());
             let run = matched.map_or(0, |matched| matched.shortest as u64);
             self.wrong += u64::from(run != self.plan.batch);
         }

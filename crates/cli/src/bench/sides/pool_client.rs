@@ -1,5 +1,6 @@
 //! What all sides that use the pool share: the client's settings, and keys of the kinds that engines have.
 
+use crate::bench::PlantedDelay;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::PathBuf;
@@ -18,6 +19,8 @@ pub struct PoolPlan {
     pub local: bool,
     /// TCP connections to the node.
     pub streams: u32,
+    /// How much longer the client's operations are to take.
+    pub planted_delay: PlantedDelay,
 }
 
 impl PoolPlan {

@@ -7,7 +7,7 @@ use crate::bench::content::{block_key, first_wrong, numbered};
 use crate::bench::serve::{Measured, Sample};
 use serde::{Deserialize, Serialize};
 use std::io;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tidepool_client::{Client, GetInto};
 use tidepool_types::ByteSize;
 
@@ -72,12 +72,13 @@ impl GetSide {
             let place = places[index as usize].take().expect("an order names every block once");
             items.push(GetInto::new(key, place));
         }
-        let start = Instant::now();
-        let mut misses = 0;
-        for batch in items.chunks_mut(self.plan.batch) {
-            misses += self.client.get_batch_into(batch).iter().filter(|got| !matches!(got, Ok(Some(_)))).count();
-        }
-        let elapsed = start.elapsed();
+        let (misses, elapsed) = self.plan.pool.planted_delay.time(|| {
+            let mut misses = 0;
+            for batch in items.chunks_mut(self.plan.batch) {
+                misses += self.client.get_batch_into(batch).iter().filter(|got| !matches!(got, Ok(Some(_)))).count();
+            }
+            misses
+        });
         if misses > 0 {
             return Err(io::Error::other(format!("{misses} blocks were not found")));
         }
@@ -89,9 +90,8 @@ impl GetSide {
         let mut seconds = Vec::with_capacity(SINGLES);
         for (&index, key) in self.order.iter().zip(&self.keys).cycle().take(SINGLES) {
             let place = &mut self.destination[index as usize * block..][..block];
-            let start = Instant::now();
-            let got = self.client.get_into(key, place);
-            seconds.push(start.elapsed().as_secs_f64());
+            let (got, elapsed) = self.plan.pool.planted_delay.time(|| self.client.get_into(key, place));
+            seconds.push(elapsed.as_secs_f64());
             if !matches!(got, Ok(Some(len)) if len == block) {
                 return Err(io::Error::other(format!("block {index} was not found")));
             }

@@ -5,7 +5,6 @@ use crate::bench::content::{block_key, fill_numbered};
 use crate::bench::serve::{Measured, Sample};
 use serde::{Deserialize, Serialize};
 use std::io;
-use std::time::Instant;
 use tidepool_client::{Client, PutItem, PutOptions};
 use tidepool_types::ByteSize;
 
@@ -61,13 +60,16 @@ impl PutSide {
         let blocks = self.source.chunks_exact(self.plan.block.0 as usize);
         let items: Vec<PutItem<'_>> = keys.iter().zip(blocks).map(|(key, block)| PutItem::new(key, block)).collect();
         let options = PutOptions::default();
-        let start = Instant::now();
-        for batch in items.chunks(self.plan.batch) {
-            for stored in self.client.put_batch(batch, &options) {
-                stored.map_err(io::Error::other)?;
+        let (stored, elapsed) = self.plan.pool.planted_delay.time(|| -> io::Result<()> {
+            for batch in items.chunks(self.plan.batch) {
+                for stored in self.client.put_batch(batch, &options) {
+                    stored.map_err(io::Error::other)?;
+                }
             }
-        }
-        Ok(Sample { elapsed: start.elapsed(), amount: self.plan.footprint.0 })
+            Ok(())
+        });
+        stored?;
+        Ok(Sample { elapsed, amount: self.plan.footprint.0 })
     }
 }
 
