@@ -9,7 +9,7 @@ DENY_VERSION := 0.20.2
 BIN_DIR := $(or $(CARGO_TARGET_DIR),target)
 
 .DEFAULT_GOAL := help
-.PHONY: help test fetch format lint docs deny tests python run demo bench bench-peers release wheel
+.PHONY: help test fetch format lint docs deny tests python run demo bench bench-against bench-peers release wheel
 
 help:
 	@echo 'make test   everything CI checks: format, lints, docs, licences, all tests'
@@ -17,6 +17,7 @@ help:
 	@echo 'make demo   what a pool does for coding agents, in a minute; page in target/demo.html'
 	@echo 'make wheel  build the Python wheels into dist/'
 	@echo 'make bench  build, then measure against memcpy and raw sockets; JSON in target/bench.json'
+	@echo 'make bench-against BASE=COMMIT  is this tree slower than that commit? JSON in target/against.json'
 	@echo 'make bench-peers  the same Python script on Tidepool and on Mooncake; JSON in target/peers.json'
 	@echo 'make help   this list'
 	@echo 'Parts of make test: fetch format lint docs deny tests python'
@@ -98,3 +99,11 @@ bench: release
 	@mkdir -p target
 	@$(BIN_DIR)/release/tidepool bench --json-file target/bench.json
 	@echo 'JSON: target/bench.json'
+
+# The build of a commit is kept. ONLY=FIELD,FIELD compares these alone.
+bench-against:
+	@[ -n "$(BASE)" ] || { echo 'say what to compare with: make bench-against BASE=COMMIT'; exit 2; }
+	@mkdir -p target
+	@CARGO="$(CARGO)" scripts/baseline.sh "$(BASE)" >/dev/null
+	@$(MAKE) --no-print-directory release
+	@$(BIN_DIR)/release/tidepool bench --against "$$(scripts/baseline.sh "$(BASE)")" $(if $(ONLY),--only $(ONLY)) --json-file target/against.json
