@@ -53,6 +53,9 @@ const TICK: Duration = Duration::from_millis(20);
 /// connection without looking at it take no notice of its end, and are not waited for any longer.
 const GRACE: Duration = Duration::from_millis(200);
 
+/// Connections that wait to be accepted. One that finds no room is tried again by its own kernel, a second later.
+const BACKLOG: i32 = 4096;
+
 /// Connections that wait for a worker to take them; with more, accepting waits.
 const ARRIVALS: usize = 64;
 
@@ -80,6 +83,7 @@ impl Server {
         config.validate()?;
         let listen_error = |source| StartError::Listen { address: config.listen, source };
         let listener = TcpListener::bind(config.listen).map_err(listen_error)?;
+        rustix::net::listen(&listener, BACKLOG).map_err(|error| listen_error(error.into()))?;
         listener.set_nonblocking(true).map_err(listen_error)?;
         let address = listener.local_addr().map_err(listen_error)?;
         let core = Arc::new(Core::new(&config));

@@ -18,6 +18,8 @@ use tidepool_wire::message::Reason;
 
 /// How often a listener looks whether the node is stopping.
 const TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+/// Connections that wait to be accepted. One over TCP that finds no room is tried again by its own kernel, a second later.
+const BACKLOG: i32 = 4096;
 /// How long a refused client may take to hear of it.
 const REFUSAL_BUDGET: Duration = Duration::from_millis(20);
 /// Stack of a connection's thread: its buffers are on the heap.
@@ -68,6 +70,7 @@ fn listen_unix(path: &Path) -> io::Result<UnixListener> {
         return Err(io::Error::other("is in the way, and is no socket: move it, or choose another name or directory"));
     }
     let listener = UnixListener::bind(path)?;
+    rustix::net::listen(&listener, BACKLOG)?;
     listener.set_nonblocking(true)?;
     Ok(listener)
 }
@@ -75,6 +78,7 @@ fn listen_unix(path: &Path) -> io::Result<UnixListener> {
 fn listen_tcp(address: &str) -> io::Result<TcpListener> {
     let address = address.to_socket_addrs()?.next().ok_or(io::ErrorKind::AddrNotAvailable)?;
     let listener = TcpListener::bind(address)?;
+    rustix::net::listen(&listener, BACKLOG)?;
     listener.set_nonblocking(true)?;
     Ok(listener)
 }
