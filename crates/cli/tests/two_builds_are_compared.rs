@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{AGES, code, entries, eventually, json, signals, stderr, stdout, text, tidepool};
+use common::{AGES, code, entries, json, signals, stderr, stdout, text, tidepool};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::fs::{Permissions, read_to_string, set_permissions, write};
@@ -10,6 +10,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use tempfile::TempDir;
+use tidepool_testing::eventually;
 
 /// The two builds; both note each run in one log.
 struct Builds {
