@@ -5,6 +5,7 @@
 //! before is copied by its new holder from an old one, since the caller's bytes need not be the ones that are held.
 
 mod candidates;
+mod carriers;
 mod exchange;
 mod held;
 mod reserved;

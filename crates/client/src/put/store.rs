@@ -3,37 +3,24 @@
 //! A node in this process is asked without a round trip, so a large batch goes there in two: while copy threads copy its head,
 //! room is made for the rest, and of that parts are sealed, from the last on, while others are still copied.
 
-#![expect(unsafe_code, reason = "a device fills reservations")]
-
+use super::carriers::{Carrier, mapped};
 use super::exchange::{Exchange, To};
-use super::reserved::{Reserved, part_len, unfinished, writes_of};
+use super::reserved::{Reserved, part_len, unfinished};
 use super::{Elsewhere, Job};
 use crate::core::Core;
 use crate::counters::add;
 use crate::error::PutError;
-use crate::peers::{MappedNode, Peer, SILENCE, Way};
-use std::io::IoSlice;
+use crate::peers::{MappedNode, Peer};
 use std::sync::Arc;
-use tidepool_store::DeviceWrite;
 use tidepool_transfer::conn::ConnError;
-use tidepool_transfer::door::Door;
-use tidepool_transfer::ops::{Completion, Op};
-use tidepool_transfer::transport::{Health, Transport};
 use tidepool_types::Deadline;
 use tidepool_wire::message::{
     BATCH_KEYS, Pin, Reply, Request, Reserve, ReserveAs, ReserveItem, ReserveOutcome, Seal, SealItem, SealOutcome,
-    SlotName, Terms, Write,
+    SlotName, Terms,
 };
 
 /// The most bytes that one reservation asks for at once, so that a large batch does not wait for its own blocks.
 const RUN_BYTES: u64 = 256 << 20;
-/// Bytes that go to another host in one frame with their seal.
-const FILL_BYTES: u64 = 256 << 10;
-/// Bytes of one Write frame.
-const WRITE_BYTES: u64 = 1 << 20;
-/// Bytes and frames that may be on their way before a reply is read: few enough that neither end waits for the other.
-const AHEAD_BYTES: u64 = 256 << 10;
-const AHEAD_FRAMES: usize = 128;
 /// The head of a batch for a node in this process is one of so many parts of it, and the fewest bytes that are cut.
 const HEAD: usize = 4;
 const CUT_BYTES: u64 = 4 << 20;
@@ -120,11 +107,6 @@ impl Drop for Unwinding<'_> {
     }
 }
 
-/// Whether two doors are one.
-fn is_same(one: &dyn Door, other: &dyn Door) -> bool {
-    std::ptr::addr_eq(one, other)
-}
-
 /// What is wanted for jobs of one batch beyond their being stored.
 fn terms_of(jobs: &[&mut Job<'_>]) -> Terms {
     let Some(first) = jobs.first() else { return Terms::default() };
@@ -139,12 +121,12 @@ pub(crate) fn node_wait(deadline: Deadline) -> u32 {
 }
 
 /// A batch on its way to one node.
-struct Writer<'a> {
-    core: &'a Core,
-    peer: &'a Peer,
-    memory: Option<&'a Arc<MappedNode>>,
-    exchange: Exchange<'a>,
-    deadline: Deadline,
+pub(super) struct Writer<'a> {
+    pub(super) core: &'a Core,
+    pub(super) peer: &'a Peer,
+    pub(super) memory: Option<&'a Arc<MappedNode>>,
+    pub(super) exchange: Exchange<'a>,
+    pub(super) deadline: Deadline,
 }
 
 /// Blocks of a batch for which no space was taken, though they want to be stored.
@@ -320,122 +302,16 @@ impl Writer<'_> {
         mapped: bool,
         mut beside: impl FnMut(&mut Self, &mut Vec<Reserved<'j, 'a>>),
     ) -> Result<(), ConnError> {
-        match (self.memory, &self.peer.way) {
-            (Some(memory), _)
-                if mapped && reserved.iter().any(|reserved| reserved.job.item.data.on_device().is_some()) =>
-            {
-                self.write_from_device(memory, reserved);
-            }
-            (Some(memory), _) if mapped => {
-                let mut transport = self.core.shm(&memory.mapping);
-                transport.write_in_turn(writes_of(reserved, part), self.deadline, |done| {
-                    for Completion { token, outcome } in done.drain(..) {
-                        reserved[token as usize].complete(outcome);
-                    }
-                    beside(self, reserved);
-                });
+        match Carrier::of(self, reserved, mapped) {
+            Carrier::Mapped(memory) => {
+                mapped::write(self, memory, reserved, part, beside);
                 return Ok(());
             }
-            (_, Way::Memory(_)) => self.write_frames(reserved)?,
-            (_, Way::Network(_)) => {
-                let mut transport = self.peer.transport(self.deadline)?;
-                let answers = transport
-                    .get()
-                    .submit(writes_of(reserved, part).into_iter().map(Op::Write).collect(), self.deadline);
-                let under_way = answers.iter().filter(|answer| answer.is_ok()).count();
-                self.await_completions(transport.get(), under_way, reserved);
-                match transport.get().health() {
-                    Health::Down => self.peer.set_down(),
-                    Health::Up | Health::Degraded => transport.give_back(),
-                }
-            }
+            Carrier::Device(memory) => self.write_from_device(memory, reserved),
+            Carrier::Frames => self.write_frames(reserved)?,
+            Carrier::Streams => self.write_over_streams(reserved, part)?,
         }
         beside(self, reserved);
-        Ok(())
-    }
-
-    /// Has a device fill the reservations; what it cannot is not written.
-    fn write_from_device(&self, memory: &MappedNode, reserved: &mut [Reserved<'_, '_>]) {
-        let writes = reserved.iter().filter_map(|reserved| {
-            let parts = reserved.job.item.data.on_device()?;
-            Some((parts.door, DeviceWrite { id: reserved.job.id, slab_offset: reserved.offset, from: &parts.pieces }))
-        });
-        let (doors, writes): (Vec<_>, Vec<_>) = writes.unzip();
-        // A batch of an engine is one device's; of several, or of the host's memory beside it, nothing is written.
-        let is_one =
-            |door: &&dyn Door| writes.len() == reserved.len() && doors.iter().all(|other| is_same(*door, *other));
-        let Some(door) = doors.first().filter(|door| is_one(door)) else { return };
-        // SAFETY: the reservations are this client's, and whoever made the parts promised the rest, of this door.
-        let sums = unsafe { memory.mapping.write_from_device(*door, self.core.copies(), &writes) };
-        match sums {
-            Some((sums, took)) => {
-                add(&self.core.counters.device_checksum_micros, took.as_micros() as u64);
-                reserved.iter_mut().zip(sums).for_each(|(reserved, sums)| reserved.checksums = Some(sums));
-            }
-            None => reserved.iter_mut().for_each(|reserved| reserved.job.failure = Some(PutError::NotFromDevice)),
-        }
-    }
-
-    /// Only when all writes have completed is the caller's memory the caller's again.
-    fn await_completions(
-        &self,
-        transport: &mut impl Transport,
-        mut under_way: usize,
-        reserved: &mut [Reserved<'_, '_>],
-    ) {
-        let mut done: Vec<Completion> = Vec::with_capacity(under_way);
-        while under_way > 0 {
-            if transport.poll(&mut done, Deadline::after(SILENCE)) == 0 {
-                self.peer.set_suspect();
-                if self.peer.is_down() || self.deadline.has_passed() {
-                    (0..reserved.len()).for_each(|token| transport.cancel(token as u64));
-                }
-            }
-            under_way -= done.len();
-            for completion in done.drain(..) {
-                if let Some(reserved) = reserved.get_mut(completion.token as usize) {
-                    reserved.complete(completion.outcome);
-                }
-            }
-        }
-    }
-
-    /// Few bytes for another host travel with their seal, in one frame; streams of their own would take a round trip more.
-    fn fits_a_fill(&self, reserved: &[Reserved<'_, '_>], mapped: bool) -> bool {
-        let bytes = reserved.iter().map(|reserved| reserved.job.len).sum::<u64>();
-        !mapped && matches!(self.peer.way, Way::Network(_)) && bytes <= FILL_BYTES
-    }
-
-    fn fill(&mut self, reserved: Vec<Reserved<'_, '_>>) -> Result<(), ConnError> {
-        let item = |reserved: &Reserved<'_, '_>| Some(SealItem { slot: reserved.slot, checksums: reserved.sum()? });
-        let Some(items) = reserved.iter().map(item).collect() else { return Err(self.exchange.confused()) };
-        let request = Request::Fill(Seal { wait_millis: node_wait(self.deadline), items });
-        let payload: Vec<IoSlice<'_>> =
-            reserved.iter().flat_map(|reserved| reserved.job.item.data.slices(0, reserved.job.len)).collect();
-        let asked = self.exchange.ask(&request, &payload)?;
-        let Reply::Sealed(outcomes) = self.exchange.answer(asked)? else { return Err(self.exchange.confused()) };
-        self.note_sealed(reserved, outcomes, false);
-        Ok(())
-    }
-
-    /// Sends the bytes through this connection; the node puts them into place itself.
-    fn write_frames(&mut self, reserved: &mut [Reserved<'_, '_>]) -> Result<(), ConnError> {
-        let mut ahead = 0;
-        for reserved in reserved {
-            let (data, len) = (&reserved.job.item.data, reserved.job.len);
-            for offset in (0..len).step_by(WRITE_BYTES as usize) {
-                let bytes = WRITE_BYTES.min(len - offset);
-                ahead += bytes;
-                if ahead > AHEAD_BYTES || self.exchange.behind() == AHEAD_FRAMES {
-                    self.exchange.await_written()?;
-                    ahead = bytes;
-                }
-                let request = Request::Write(Write { slot: reserved.slot, offset });
-                let piece = data.slices(offset, bytes);
-                self.exchange.write(&request, &piece)?;
-            }
-            reserved.checksums = reserved.sum();
-        }
         Ok(())
     }
 
@@ -460,7 +336,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    fn note_sealed(&self, reserved: Vec<Reserved<'_, '_>>, outcomes: Vec<SealOutcome>, mapped: bool) {
+    pub(super) fn note_sealed(&self, reserved: Vec<Reserved<'_, '_>>, outcomes: Vec<SealOutcome>, mapped: bool) {
         let (mut blocks, mut bytes) = (0, 0);
         for (reserved, outcome) in reserved.into_iter().zip(outcomes) {
             match outcome {
