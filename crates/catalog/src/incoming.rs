@@ -24,7 +24,7 @@ const PREFACE_WITHIN: Duration = Duration::from_secs(5);
 const PREFACE_LEN: usize = 24;
 
 /// Dropped to have a connection end.
-type Stay = oneshot::Sender<()>;
+pub(crate) type Stay = oneshot::Sender<()>;
 
 /// Admits connections. Those past the bound are closed at once and counted.
 pub(crate) struct Incoming {
@@ -47,8 +47,8 @@ impl Accepted {
 }
 
 impl Incoming {
-    pub(crate) fn new(limit: usize, core: Arc<Core>) -> Self {
-        Self { seats: Seats::new(limit), core }
+    pub(crate) const fn new(seats: Arc<Seats<Stay>>, core: Arc<Core>) -> Self {
+        Self { seats, core }
     }
 
     /// The next connection.

@@ -19,12 +19,13 @@
 //! catalog.shutdown();
 //! # Ok::<(), tidepool_catalog::StartError>(())
 //! ```
-// Not `forbid`: `index::arena` and `index::prefetch` are the exceptions.
+// Not `forbid`: `heap`, `index::arena` and `index::prefetch` are the exceptions.
 #![deny(unsafe_code)]
 
 pub mod config;
 mod core;
 pub mod generated;
+mod heap;
 mod incoming;
 pub mod index;
 pub mod members;

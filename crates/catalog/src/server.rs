@@ -6,7 +6,8 @@
 
 use crate::config::{CatalogConfig, InvalidConfig};
 use crate::core::Core;
-use crate::incoming::{Accepted, Incoming};
+use crate::heap::{self, Burst};
+use crate::incoming::{Accepted, Incoming, Stay};
 use crate::members::NameConflict;
 use crate::service::Service;
 use crate::sweeper;
@@ -17,7 +18,7 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use thiserror::Error;
-use tidepool_locks::seats::Voice;
+use tidepool_locks::seats::{Seats, Voice};
 use tidepool_schema::catalog_server::CatalogServer;
 use tidepool_schema::{CONNECTION_WINDOW, MAX_FRAME_LEN, MAX_MESSAGE_LEN, STREAM_WINDOW};
 use tidepool_types::Metric;
@@ -48,6 +49,9 @@ pub enum StartError {
 
 /// How often node states are brought up to date.
 const TICK: Duration = Duration::from_millis(20);
+
+/// How often it is looked whether a burst of connections is over.
+const LULL: Duration = Duration::from_secs(1);
 
 /// How long calls under way may take when the catalog stops. Most take a millisecond; clients that keep an idle
 /// connection without looking at it take no notice of its end, and are not waited for any longer.
@@ -95,8 +99,7 @@ impl Server {
             let (core, stopped) = (core.clone(), stopped.clone());
             threads.push(start_thread(serve(core, arrivals, stopped))?);
         }
-        let incoming = Incoming::new(config.max_connections, core.clone());
-        let keep = keep(core.clone(), listener, incoming, workers, stopped);
+        let keep = keep(core.clone(), listener, Seats::new(config.max_connections), workers, stopped);
         threads.push(start_thread(keep)?);
         tracing::info!(%address, incarnation = core.incarnation, "catalog listens");
         Ok(Self { address, core, running: Some(Running { stop, threads }) })
@@ -170,7 +173,7 @@ async fn stopping(mut stopped: watch::Receiver<bool>) {
 async fn keep(
     core: Arc<Core>,
     listener: TcpListener,
-    incoming: Incoming,
+    seats: Arc<Seats<Stay>>,
     workers: Vec<mpsc::Sender<Accepted>>,
     stopped: watch::Receiver<bool>,
 ) {
@@ -178,6 +181,7 @@ async fn keep(
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "the catalog cannot accept connections"),
     };
+    let incoming = Incoming::new(seats.clone(), core.clone());
     let deal = async {
         for worker in workers.iter().cycle() {
             // A worker that is gone panicked: its connections are, too.
@@ -189,6 +193,7 @@ async fn keep(
         () = deal => {}
         () = sweeper::run(core.clone()) => {}
         () = tick(core) => {}
+        () = tidy_up(seats) => {}
     }
 }
 
@@ -224,6 +229,18 @@ async fn serve(core: Arc<Core>, arrivals: mpsc::Receiver<Accepted>, stopped: wat
     tokio::select! {
         served = served => served.unwrap_or_else(|error| tracing::error!(%error, "catalog stopped serving")),
         () = patience => {}
+    }
+}
+
+/// Gives back what a burst of connections took.
+async fn tidy_up(seats: Arc<Seats<Stay>>) {
+    let mut burst = Burst::default();
+    loop {
+        tokio::time::sleep(LULL).await;
+        if burst.is_over(&seats) {
+            // Not on this thread, which accepts connections.
+            let _ = tokio::task::spawn_blocking(heap::give_back).await;
+        }
     }
 }
 

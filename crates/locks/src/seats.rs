@@ -19,6 +19,8 @@ pub struct Seats<G> {
 #[derive(Debug)]
 struct Taken<G> {
     last: u64,
+    /// The most seats taken at once since [`Seats::start_over`].
+    most: usize,
     /// Oldest first.
     guests: BTreeMap<u64, (G, Voice)>,
 }
@@ -50,7 +52,7 @@ impl<G> Seats<G> {
     /// At most `limit` seats.
     #[must_use]
     pub fn new(limit: usize) -> Arc<Self> {
-        Arc::new(Self { limit, taken: Mutex::new(Taken { last: 0, guests: BTreeMap::new() }) })
+        Arc::new(Self { limit, taken: Mutex::new(Taken { last: 0, most: 0, guests: BTreeMap::new() }) })
     }
 
     /// A seat for a connection that has just been accepted, and the oldest silent connection if that has to go for it. `None`
@@ -66,7 +68,20 @@ impl<G> Seats<G> {
         taken.last += 1;
         let (number, voice) = (taken.last, Voice::default());
         taken.guests.insert(number, (guest, voice.clone()));
+        taken.most = taken.most.max(taken.guests.len());
         Some((Seat { seats: Arc::clone(self), number, voice }, evicted))
+    }
+
+    /// How many seats are taken, and the most that were at once since [`Seats::start_over`].
+    pub fn counts(&self) -> (usize, usize) {
+        let taken = self.taken.lock();
+        (taken.guests.len(), taken.most)
+    }
+
+    /// Counts the most seats anew from now on.
+    pub fn start_over(&self) {
+        let mut taken = self.taken.lock();
+        taken.most = taken.guests.len();
     }
 
     /// Does `end` for every connection that has a seat. Returns how many there are.
