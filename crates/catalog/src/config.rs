@@ -25,8 +25,8 @@ pub struct CatalogConfig {
     pub hide_after: Duration,
     /// How long a catalog remembers a dead node that did not say goodbye: it may come back with what it holds.
     pub forget_after: Duration,
-    /// How long ago a node must have been heard of for the catalog to be complete. Not more than the time that nodes wait
-    /// for acknowledgements.
+    /// How long ago a node's stream must be proven to have been open for the catalog to be complete; for a node that waits
+    /// for acknowledgements for less, as long as the node waits.
     pub ack_bound: Duration,
     /// For how long a block that was found, or read, is not removed, for clients that want leases. Zero: not at all.
     pub lease: Duration,
@@ -48,7 +48,7 @@ impl Default for CatalogConfig {
             dead_after: Duration::from_secs(5),
             hide_after: Duration::from_secs(600),
             forget_after: Duration::from_secs(24 * 3600),
-            ack_bound: Duration::from_millis(100),
+            ack_bound: Duration::from_millis(250),
             lease: Duration::ZERO,
             max_nodes: 4096,
             max_streams: StreamSlot::COUNT,

@@ -115,7 +115,7 @@ impl Part {
 
     fn hello(&self) -> Hello {
         let (name, data_address) = (format!("made-up-{}", self.node), format!("192.0.2.1:{}", 1000 + self.node));
-        Hello { node: Some(NodeInfo { name, epoch: 1, data_address, ..NodeInfo::default() }) }
+        Hello { node: Some(NodeInfo { name, epoch: 1, data_address, ..NodeInfo::default() }), ack_bound_millis: 0 }
     }
 
     /// The last page is empty: it says that the ones before it were all.

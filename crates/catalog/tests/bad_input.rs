@@ -42,7 +42,7 @@ fn a_bad_stream_is_ended_and_others_go_on() {
     let mut good = HandNode::connect(&server, "good", 1).unwrap();
     good.snapshot(1, 0, 0..10);
     let bad = [
-        Message::Hello(Hello { node: None }),
+        Message::Hello(Hello { node: None, ack_bound_millis: 0 }),
         Message::Page(SnapshotPage { snapshot: 1, ids: vec![0; 15].into(), ..SnapshotPage::default() }),
         Message::Page(SnapshotPage { ids: vec![0; 16].into(), tiers: vec![9].into(), ..SnapshotPage::default() }),
         Message::Deltas(Deltas { first: 1, ids: vec![0; 16].into(), kinds: Vec::new().into() }),

@@ -63,7 +63,7 @@ impl NodeConfig {
             data_listen: "127.0.0.1:0".to_owned(),
             data_advertise: None,
             catalogs: Vec::new(),
-            announce_timeout: Duration::from_millis(100),
+            announce_timeout: Duration::from_millis(250),
             scrub_rate: ByteSize(64 << 20),
             max_connections: 1024,
             quarantine_limit: ByteSize(64 << 20),

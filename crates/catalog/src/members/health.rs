@@ -13,6 +13,8 @@ pub(crate) struct Health {
     caught_up: AtomicBool,
     used_bytes: AtomicU64,
     link: AtomicU8,
+    /// How long a proof counts.
+    bound: Duration,
 }
 
 const OPEN: u8 = 0;
@@ -24,13 +26,14 @@ fn micros(time: Duration) -> u64 {
 }
 
 impl Health {
-    pub(crate) fn new(now: Duration, used_bytes: u64) -> Self {
+    pub(crate) fn new(now: Duration, used_bytes: u64, bound: Duration) -> Self {
         Self {
             heard: AtomicU64::new(micros(now)),
             proven: AtomicU64::new(0),
             caught_up: AtomicBool::new(false),
             used_bytes: AtomicU64::new(used_bytes),
             link: AtomicU8::new(OPEN),
+            bound,
         }
     }
 
@@ -83,6 +86,6 @@ impl Health {
 
     pub(crate) fn standing(&self, state: NodeState) -> Standing {
         let proven = Some(self.proven.load(Ordering::Acquire)).filter(|micros| *micros > 0).map(Duration::from_micros);
-        Standing { state, proven, caught_up: self.caught_up.load(Ordering::Acquire) }
+        Standing { state, proven, caught_up: self.caught_up.load(Ordering::Acquire), bound: self.bound }
     }
 }

@@ -89,18 +89,19 @@ impl Directory {
     /// Whether every node stands as [`is_complete`] asks.
     pub(crate) fn is_complete(&self, view: &View) -> bool {
         let standings = view.members.iter().map(ViewMember::standing);
-        is_complete(standings, self.now(), self.config.settle, self.config.ack_bound)
+        is_complete(standings, self.now(), self.config.settle)
     }
 
-    /// A node says hello: it gets a new stream number, and what it had before is invalid.
-    pub(crate) fn connect(&self, info: wire::NodeInfo) -> Result<Admission, Refused> {
+    /// A node says hello, and for how long it waits for acknowledgements: it gets a new stream number, and what it had before
+    /// is invalid.
+    pub(crate) fn connect(&self, info: wire::NodeInfo, waits: Duration) -> Result<Admission, Refused> {
         let mut list = self.list.lock();
         if list.forgotten.contains(&info.name, info.epoch) {
             return Err(Refused::Forgotten);
         }
         self.check_admission(&mut list, &info)?;
         let lease = self.slots.lease(self.config.max_streams).ok_or(Refused::TooMany)?;
-        let health = Arc::new(Health::new(self.now(), info.used_bytes));
+        let health = Arc::new(Health::new(self.now(), info.used_bytes, waits.min(self.config.ack_bound)));
         let (end, ended) = oneshot::channel();
         let name = info.name.clone();
         let member = Member {

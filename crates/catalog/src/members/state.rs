@@ -81,18 +81,15 @@ pub struct Standing {
     /// the node's latest heartbeat echoed. (When a heartbeat *arrives* proves nothing: a catalog that was stopped reads
     /// old ones, while the node has long given up on it.)
     pub proven: Option<Duration>,
+    /// How long a proof counts: no longer than the node waits for acknowledgements.
+    pub bound: Duration,
 }
 
 /// Whether a "no" is a no. `settle`: nodes need that long to find a catalog that has just started.
 #[must_use]
-pub fn is_complete(
-    nodes: impl IntoIterator<Item = Standing>,
-    now: Duration,
-    settle: Duration,
-    bound: Duration,
-) -> bool {
-    let lately = |proven: Duration| now.saturating_sub(proven) <= bound;
-    let stands = |node: Standing| node.state == NodeState::Dead || (node.caught_up && node.proven.is_some_and(lately));
+pub fn is_complete(nodes: impl IntoIterator<Item = Standing>, now: Duration, settle: Duration) -> bool {
+    let is_proven = |node: &Standing| node.proven.is_some_and(|proven| now.saturating_sub(proven) <= node.bound);
+    let stands = |node: Standing| node.state == NodeState::Dead || (node.caught_up && is_proven(&node));
     now >= settle && nodes.into_iter().all(stands)
 }
 
@@ -134,15 +131,18 @@ mod tests {
 
     #[test]
     fn complete_means_settled_caught_up_and_proven_lately() {
-        let node = |state, caught_up, proven| Standing { state, caught_up, proven: Some(ms(proven)) };
-        let complete = |nodes: &[Standing], now| is_complete(nodes.iter().copied(), ms(now), ms(1000), ms(100));
+        let node = |state, caught_up, proven| Standing { state, caught_up, proven: Some(ms(proven)), bound: ms(100) };
+        let complete = |nodes: &[Standing], now| is_complete(nodes.iter().copied(), ms(now), ms(1000));
         assert!(!complete(&[], 999));
         assert!(complete(&[], 1000));
         assert!(complete(&[node(Alive, true, 1900)], 2000));
         assert!(!complete(&[node(Alive, true, 1899)], 2000));
         assert!(!complete(&[node(Alive, false, 2000)], 2000));
         assert!(!complete(&[node(Alive, true, 2000), node(Suspect, false, 2000)], 2000));
-        assert!(!complete(&[Standing { state: Alive, caught_up: true, proven: None }], 1000));
+        assert!(!complete(&[Standing { proven: None, ..node(Alive, true, 0) }], 1000));
+        let patient = Standing { bound: ms(250), ..node(Alive, true, 1750) };
+        assert!(complete(&[patient], 2000), "each node by its own bound");
+        assert!(!complete(&[patient, node(Alive, true, 1899)], 2000));
         assert!(complete(&[node(Alive, true, 2000), node(Dead, false, 0)], 2000));
     }
 }

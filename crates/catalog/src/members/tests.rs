@@ -1,6 +1,9 @@
 use super::*;
 use std::time::Duration;
 
+/// How long the nodes wait for acknowledgements.
+const WAITS: Duration = Duration::from_millis(100);
+
 fn directory(config: CatalogConfig) -> (Directory, Arc<Index>) {
     let index = Arc::new(Index::default());
     (Directory::new(config, index.clone()), index)
@@ -17,8 +20,8 @@ fn state_of(directory: &Directory, name: &str) -> Option<NodeState> {
 #[test]
 fn a_reconnect_is_a_new_number_and_the_old_one_is_invalid_at_once() {
     let (directory, index) = directory(CatalogConfig::default());
-    let first = directory.connect(node("a", 1)).unwrap();
-    let second = directory.connect(node("a", 1)).unwrap();
+    let first = directory.connect(node("a", 1), WAITS).unwrap();
+    let second = directory.connect(node("a", 1), WAITS).unwrap();
     assert!(second.lease.number() > first.lease.number());
     assert_ne!(second.lease.slot(), first.lease.slot());
     assert!(!index.live().contains(first.lease.slot()));
@@ -33,18 +36,18 @@ fn a_reconnect_is_a_new_number_and_the_old_one_is_invalid_at_once() {
 #[test]
 fn a_name_belongs_to_the_incarnation_that_is_talking() {
     let (directory, _) = directory(CatalogConfig::default());
-    let first = directory.connect(node("a", 1)).unwrap();
-    assert_eq!(directory.connect(node("a", 2)).err(), Some(Refused::NameInUse(String::new())));
+    let first = directory.connect(node("a", 1), WAITS).unwrap();
+    assert_eq!(directory.connect(node("a", 2), WAITS).err(), Some(Refused::NameInUse(String::new())));
     directory.disconnect("a", first.lease.number(), Link::Broken);
     assert_eq!(state_of(&directory, "a"), Some(NodeState::Suspect));
-    assert!(directory.connect(node("a", 2)).is_ok());
+    assert!(directory.connect(node("a", 2), WAITS).is_ok());
     assert_eq!(state_of(&directory, "a"), Some(NodeState::Alive));
 }
 
 #[test]
 fn a_goodbye_is_death_at_once() {
     let (directory, index) = directory(CatalogConfig::default());
-    let stream = directory.connect(node("a", 1)).unwrap();
+    let stream = directory.connect(node("a", 1), WAITS).unwrap();
     directory.disconnect("a", stream.lease.number(), Link::Left);
     assert_eq!(state_of(&directory, "a"), Some(NodeState::Dead));
     assert!(!index.live().contains(stream.lease.slot()));
@@ -53,10 +56,10 @@ fn a_goodbye_is_death_at_once() {
 #[test]
 fn the_dead_make_room_for_new_nodes_and_the_living_do_not() {
     let (directory, _) = directory(CatalogConfig { max_nodes: 1, ..CatalogConfig::default() });
-    let stream = directory.connect(node("a", 1)).unwrap();
-    assert_eq!(directory.connect(node("b", 1)).err(), Some(Refused::TooMany));
+    let stream = directory.connect(node("a", 1), WAITS).unwrap();
+    assert_eq!(directory.connect(node("b", 1), WAITS).err(), Some(Refused::TooMany));
     directory.disconnect("a", stream.lease.number(), Link::Left);
-    assert!(directory.connect(node("b", 1)).is_ok());
+    assert!(directory.connect(node("b", 1), WAITS).is_ok());
 }
 
 /// Nodes die, are hidden and are forgotten after milliseconds.
@@ -81,7 +84,7 @@ fn tick_while(directory: &Directory, keeps: impl Fn() -> bool) {
 #[test]
 fn the_dead_are_forgotten_in_time_and_the_directory_says_since_when_it_knows_all() {
     let (directory, _) = directory(fleeting());
-    let stream = directory.connect(node("a", 1)).unwrap();
+    let stream = directory.connect(node("a", 1), WAITS).unwrap();
     let heard = stream.health.heard();
     assert!(directory.known_for() >= heard, "nobody has been lost yet");
     tick_while(&directory, || state_of(&directory, "a").is_some());
@@ -92,7 +95,7 @@ fn the_dead_are_forgotten_in_time_and_the_directory_says_since_when_it_knows_all
 #[test]
 fn a_node_that_left_is_forgotten_without_a_trace() {
     let (directory, _) = directory(CatalogConfig { forget_after: Duration::from_secs(3600), ..fleeting() });
-    let stream = directory.connect(node("a", 1)).unwrap();
+    let stream = directory.connect(node("a", 1), WAITS).unwrap();
     directory.disconnect("a", stream.lease.number(), Link::Left);
     tick_while(&directory, || state_of(&directory, "a").is_some());
     let (known_for, now) = (directory.known_for(), directory.now());
@@ -102,7 +105,7 @@ fn a_node_that_left_is_forgotten_without_a_trace() {
 #[test]
 fn a_dead_node_is_hidden_long_before_it_is_forgotten() {
     let (directory, _) = directory(CatalogConfig { forget_after: Duration::from_secs(3600), ..fleeting() });
-    let _stream = directory.connect(node("a", 1)).unwrap();
+    let _stream = directory.connect(node("a", 1), WAITS).unwrap();
     let is_shown = || directory.view().members.iter().any(|member| directory.shows(member, directory.now()));
     tick_while(&directory, is_shown);
     assert_eq!(state_of(&directory, "a"), Some(NodeState::Dead), "it is remembered");
@@ -112,24 +115,24 @@ fn a_dead_node_is_hidden_long_before_it_is_forgotten() {
 fn only_a_dead_node_can_be_forgotten_and_its_incarnation_is_refused_from_then_on() {
     let (directory, _) = directory(CatalogConfig::default());
     assert_eq!(directory.forget("a"), Ok(None));
-    let stream = directory.connect(node("a", 1)).unwrap();
+    let stream = directory.connect(node("a", 1), WAITS).unwrap();
     assert_eq!(directory.forget("a"), Err(NodeState::Alive));
     directory.disconnect("a", stream.lease.number(), Link::Broken);
     assert_eq!(directory.forget("a"), Err(NodeState::Suspect));
     directory.disconnect("a", stream.lease.number(), Link::Left);
     assert_eq!(directory.forget("a"), Ok(Some(1)));
     assert_eq!(state_of(&directory, "a"), None);
-    assert_eq!(directory.connect(node("a", 1)).err(), Some(Refused::Forgotten));
+    assert_eq!(directory.connect(node("a", 1), WAITS).err(), Some(Refused::Forgotten));
     assert_eq!(directory.forgotten().len(), 1);
-    assert!(directory.connect(node("a", 2)).is_ok(), "a restarted node is a new one");
+    assert!(directory.connect(node("a", 2), WAITS).is_ok(), "a restarted node is a new one");
 }
 
 #[test]
 fn a_look_up_under_way_keeps_slots_from_being_given_away() {
     let (directory, _) = directory(CatalogConfig::default());
-    let _first = directory.connect(node("a", 1)).unwrap();
+    let _first = directory.connect(node("a", 1), WAITS).unwrap();
     let held = directory.view();
-    let _second = directory.connect(node("a", 1)).unwrap();
+    let _second = directory.connect(node("a", 1), WAITS).unwrap();
     assert!(directory.old_view_in_use());
     drop(held);
     assert!(!directory.old_view_in_use());
@@ -138,9 +141,9 @@ fn a_look_up_under_way_keeps_slots_from_being_given_away() {
 #[test]
 fn a_stream_that_was_replaced_gets_no_new_number() {
     let (directory, _) = directory(CatalogConfig::default());
-    let first = directory.connect(node("a", 1)).unwrap();
+    let first = directory.connect(node("a", 1), WAITS).unwrap();
     let renumbered = directory.renumber("a", &first.lease).unwrap();
     assert!(directory.renumber("a", &first.lease).is_none());
-    let _second = directory.connect(node("a", 1)).unwrap();
+    let _second = directory.connect(node("a", 1), WAITS).unwrap();
     assert!(directory.renumber("a", &renumbered).is_none());
 }

@@ -34,9 +34,9 @@ impl Intake {
         core: Arc<Core>,
         hello: InventoryUp,
     ) -> Result<(Self, oneshot::Receiver<&'static str>), Status> {
-        let info = introduced(hello)?;
+        let (info, waits) = introduced(hello)?;
         let name = info.name.clone();
-        let Admission { lease, health, ended } = core.directory.connect(info).map_err(|refused| {
+        let Admission { lease, health, ended } = core.directory.connect(info, waits).map_err(|refused| {
             metrics::add(&core.counters.refused_streams, 1);
             match refused {
                 Refused::NameInUse(holder) => Status::already_exists(format!(
@@ -157,14 +157,18 @@ impl Drop for Intake {
     }
 }
 
-/// The node that the first message of a stream introduces.
-fn introduced(hello: InventoryUp) -> Result<NodeInfo, Status> {
+/// How long a node waits for acknowledgements that does not say.
+const UNTOLD: u32 = 100;
+
+/// The node that the first message of a stream introduces, and how long it waits for acknowledgements.
+fn introduced(hello: InventoryUp) -> Result<(NodeInfo, Duration), Status> {
     let Some(Message::Hello(hello)) = hello.message else {
         return Err(Status::invalid_argument("the first message of an inventory stream must be a hello"));
     };
     let info = hello.node.ok_or_else(|| Status::invalid_argument("hello: node is missing"))?;
     requests::check_node(&info)?;
-    Ok(info)
+    let waits = if hello.ack_bound_millis == 0 { UNTOLD } else { hello.ack_bound_millis };
+    Ok((info, Duration::from_millis(waits.into())))
 }
 
 const _: () = assert!(REMOVED as usize > Tier::Object as usize, "a removal is no tier");

@@ -160,7 +160,7 @@ fn cut(up: &mut InventoryUp, random: &mut Random) {
 fn run(seed: u64) -> (Arc<Core>, Line) {
     let core = Arc::new(Core::new(&CatalogConfig::default()));
     let info = NodeInfo { name: "n".to_owned(), ..NodeInfo::default() };
-    let hello = InventoryUp { message: Some(Message::Hello(Hello { node: Some(info) })) };
+    let hello = InventoryUp { message: Some(Message::Hello(Hello { node: Some(info), ack_bound_millis: 0 })) };
     let (intake, _ended) = Intake::admit(core.clone(), hello).unwrap();
     let node = Node { slots: vec![None; 300], changes: Vec::new() };
     let (random, history) = (Random(seed), Vec::new());

@@ -91,7 +91,7 @@ impl HandNode {
         let runtime = runtime();
         let (up, messages) = mpsc::channel(16);
         let info = NodeInfo { name: name.to_owned(), epoch, ..NodeInfo::default() };
-        let hello = InventoryUp { message: Some(Message::Hello(Hello { node: Some(info) })) };
+        let hello = InventoryUp { message: Some(Message::Hello(Hello { node: Some(info), ack_bound_millis: 0 })) };
         let address = server.address().to_string();
         let down = runtime.block_on(async {
             up.send(hello).await.unwrap();

@@ -24,7 +24,7 @@ section! {
         "data-advertise" data_advertise: Advertise = "auto", "Address under which others reach data-listen; auto: data-listen itself";
         "metrics-listen" metrics_listen: Listen = "127.0.0.1:7414", "Address of the node's /metrics and /health";
         "catalogs" catalogs: Catalogs = "127.0.0.1:7411", "Catalogs that the node tells what it holds";
-        "announce-timeout" announce_timeout: Span = "100ms" in "100ms" to "1m", "How long a put waits for a catalog to hear of it before that catalog counts as unhealthy";
+        "announce-timeout" announce_timeout: Span = "250ms" in "100ms" to "1m", "How long a put waits for a catalog to hear of it before that catalog counts as unhealthy";
         "scrub-rate" scrub_rate: ByteSize = "64MiB" in "0B" to "1TiB", "Bytes a second that the background check of stored blocks reads; 0B: no check";
         "max-connections" max_connections: u32 = "1024" in "4" to "65536", "Connections served at once; further ones are refused. A client may take four";
         "quarantine-limit" quarantine_limit: ByteSize = "64MiB" in "0B" to "16TiB", "Bytes that late writers of one client may keep from reuse before its puts go through the socket";

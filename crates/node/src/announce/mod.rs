@@ -71,7 +71,7 @@ impl NodeInfo {
 /// How to announce.
 #[derive(Debug, Clone)]
 pub struct AnnounceConfig {
-    /// How long a put waits for a catalog. Not less than the catalogs' own bound, on which their completeness rests.
+    /// How long a put waits for a catalog. Catalogs are told: their completeness rests on it.
     pub ack_bound: Duration,
     /// Time between heartbeats.
     pub heartbeat: Duration,
@@ -88,7 +88,7 @@ pub struct AnnounceConfig {
 impl Default for AnnounceConfig {
     fn default() -> Self {
         Self {
-            ack_bound: Duration::from_millis(100),
+            ack_bound: Duration::from_millis(250),
             heartbeat: Duration::from_millis(25),
             silence: Duration::from_secs(1),
             connect_within: Duration::from_secs(1),

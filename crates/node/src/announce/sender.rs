@@ -195,6 +195,10 @@ impl Sender {
             let until_heartbeat = next_heartbeat.saturating_duration_since(Instant::now());
             self.inventory.wait(sent, until_heartbeat);
             let turn = Instant::now();
+            if turn >= next_heartbeat {
+                // A thread that was kept waiting finds newer probes unread, and an older one proves less.
+                self.target.driver.turn();
+            }
             // Read before the changes are: the heartbeat then speaks for a moment after that probe was seen.
             let probe = self.target.link.probe();
             let mut guard = self.target.outbox.lock();

@@ -43,7 +43,8 @@ impl Stream {
             let mut client = wire::client(channel.map_err(|error| Problem::new(chain(&error)))?);
             let incarnation = client.stat(wire::StatRequest {}).await.map_err(refused)?.into_inner().incarnation;
             let claim = claims.claim(incarnation, address).map_err(Problem::same_as)?;
-            let hello = Message::Hello(Hello { node: Some(hello) });
+            let ack_bound_millis = u32::try_from(config.ack_bound.as_millis()).unwrap_or(u32::MAX);
+            let hello = Message::Hello(Hello { node: Some(hello), ack_bound_millis });
             let _ = up.send(InventoryUp { message: Some(hello) }).await;
             let down = client.inventory(ReceiverStream::new(messages)).await.map_err(refused)?;
             Ok((claim, down.into_inner()))
