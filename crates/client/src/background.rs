@@ -131,8 +131,11 @@ fn probe(core: &Core) {
             // From another one each time, so that with many of them everyone's turn comes.
             turn = (turn + PROBES_AT_ONCE) % wanted.len().max(1);
             wanted.rotate_left(turn);
+            // The dead, of which there may be many, keep no living node waiting.
+            wanted.sort_by_key(|peer| table.is_dead(&peer.key));
             for peer in wanted {
-                if under_way.load(Ordering::Acquire) >= PROBES_AT_ONCE {
+                let most = if table.is_dead(&peer.key) { PROBES_AT_ONCE / 2 } else { PROBES_AT_ONCE };
+                if under_way.load(Ordering::Acquire) >= most {
                     break;
                 }
                 if peer.start_probe() {

@@ -1,6 +1,6 @@
 //! A block's copies: where they are, and having more of them or having them elsewhere.
 
-use crate::catalogs::{Lookup, Node};
+use crate::catalogs::{Lookup, Node, NodeState};
 use crate::client::Client;
 use crate::error::NodeError;
 use crate::fan_out::{fan_out, for_catalogs};
@@ -66,7 +66,7 @@ impl Client {
         for ((peer, _), answer) in questions.iter().zip(fan_out(&questions, deadline)) {
             let keys = match answer {
                 Ok(Reply::Keys(keys)) => keys,
-                Err(NodeError::Ended(_)) => continue,
+                Err(NodeError::Ended(_)) if !self.is_alive(&peer.key) => continue,
                 _ => {
                     unanswered.push(peer.key.name.clone());
                     continue;
@@ -231,6 +231,11 @@ impl Client {
         Holders { peers, out_of_reach, catalog_answered: answered }
     }
 
+    /// Whether catalogs hold a node for alive: then a refused connection does not mean that it has ended.
+    fn is_alive(&self, key: &NodeKey) -> bool {
+        self.core().peers.table().member(key).is_some_and(|member| member.node.state == NodeState::Alive)
+    }
+
     /// Nodes that hold a block and have just said so, and those that may hold it and did not answer.
     fn confirmed_holders(&self, id: BlockId, deadline: Deadline) -> (Vec<Arc<Peer>>, Vec<NodeName>) {
         let question = |peer| (peer, Request::Confirm(vec![id]));
@@ -241,7 +246,8 @@ impl Client {
         for ((peer, _), answer) in questions.into_iter().zip(answers) {
             match answer {
                 Ok(Reply::Found(found)) if found.first().is_some_and(Option::is_some) => confirmed.push(peer),
-                Ok(Reply::Found(_)) | Err(NodeError::Ended(_)) => {}
+                Ok(Reply::Found(_)) => {}
+                Err(NodeError::Ended(_)) if !self.is_alive(&peer.key) => {}
                 _ => silent.push(peer.key.name.clone()),
             }
         }

@@ -1,6 +1,6 @@
 //! Which nodes may hold something: whom a removal asks, and whom its answer names when they do not answer.
 
-use crate::catalogs::{Member, Node, NodeKey};
+use crate::catalogs::{Member, Node, NodeKey, NodeState};
 use crate::client::Client;
 use crate::core::Core;
 use crate::fan_out::for_catalogs;
@@ -12,10 +12,10 @@ use tidepool_types::{Deadline, NodeName};
 
 /// See the file's head.
 pub(crate) struct Known {
-    /// The nodes, without those that said goodbye and those of which a newer life is known.
+    /// The nodes, living ones first, without those that said goodbye and those of which a newer life is known.
     pub(crate) nodes: Vec<Node>,
-    /// Nodes that cannot be asked: another node with the same name is the one that catalogs name, or the socket on this host
-    /// does not answer while no catalog does.
+    /// Nodes that cannot be asked: another node with the same name is the one that catalogs name, or no catalog knows the node
+    /// and its socket on this host does not answer.
     pub(crate) out_of_reach: Vec<NodeName>,
     /// Nodes that said goodbye.
     pub(crate) left: BTreeSet<NodeName>,
@@ -33,11 +33,13 @@ impl Core {
         let since = census.known_for.and_then(|span| now.checked_sub(span));
         let names = |wanted: fn(&&Member) -> bool| census.members.iter().filter(wanted).map(|m| m.node.name.clone());
         let mut out_of_reach: Vec<NodeName> = names(|member| member.rival.is_some()).collect();
-        if since.is_none() {
-            out_of_reach.extend(self.peers.unheard());
-        }
-        let left = names(|member| member.left).collect();
-        Known { nodes: self.peers.table().seen(), out_of_reach, left, since }
+        let left: BTreeSet<NodeName> = names(|member| member.left).collect();
+        let mut nodes = self.peers.table().seen();
+        // Those that answer are not to wait for those that do not.
+        nodes.sort_by_key(|node| node.state);
+        let is_known = |name: &NodeName| left.contains(name) || nodes.iter().any(|node| node.name == *name);
+        out_of_reach.extend(self.peers.unheard().into_iter().filter(|name| !is_known(name)));
+        Known { nodes, out_of_reach, left, since }
     }
 }
 
@@ -48,9 +50,15 @@ impl Known {
         self.nodes.iter().filter(|node| !is_here(node)).cloned().collect()
     }
 
-    /// The node of that name, asked for because another node has named it.
-    pub(crate) fn named(&self, name: &NodeName) -> Option<&Node> {
-        self.nodes.iter().find(|node| node.name == *name)
+    /// Whether a catalog has just heard from the node: then a refused connection says nothing of it, but something of the way
+    /// to it.
+    pub(crate) fn is_alive(&self, key: &NodeKey) -> bool {
+        self.nodes.iter().any(|node| node.state == NodeState::Alive && NodeKey::of(node) == *key)
+    }
+
+    /// Every life of a node of that name.
+    pub(crate) fn named(&self, name: &NodeName) -> impl Iterator<Item = &Node> {
+        self.nodes.iter().filter(move |node| node.name == *name)
     }
 }
 

@@ -43,7 +43,8 @@ impl Client {
     /// A page of about `limit` keys that match `pattern`, from all nodes.
     pub fn list(&self, pattern: &Pattern, cursor: &ListCursor, limit: u32) -> Result<ListPage, NodeError> {
         let deadline = self.deadline();
-        let (mut peers, unanswered) = self.everyone(&self.core().known(deadline), deadline);
+        let known = self.core().known(deadline);
+        let (mut peers, unanswered) = self.everyone(&known, deadline);
         let start = |key: &NodeKey| cursor.nodes.get(key).copied().unwrap_or(Some(0));
         peers.retain(|peer| start(&peer.key).is_some());
         let share = limit.max(1).div_ceil(peers.len().max(1) as u32);
@@ -58,10 +59,10 @@ impl Client {
                 Ok(Reply::Keys(keys)) => page.add(&peer.key, keys.entries, keys.next),
                 // Only what is wrong with the question itself ends the call: one node that refuses says nothing of others.
                 Err(error @ NodeError::Invalid(_)) => return Err(error),
-                Err(NodeError::Ended(_)) => drop(page.cursor.nodes.insert(peer.key.clone(), None)),
+                Err(NodeError::Ended(_)) if !known.is_alive(&peer.key) => page.end(&peer.key),
                 // A node that does not answer now is not asked again: the listing must come to an end.
                 _ => {
-                    page.cursor.nodes.insert(peer.key.clone(), None);
+                    page.end(&peer.key);
                     page.unanswered.push(peer.key.name.clone());
                 }
             }
@@ -85,6 +86,11 @@ impl Page {
             nodes.push(node.name.clone());
         }
         self.cursor.nodes.insert(node.clone(), next);
+    }
+
+    /// Nothing more is to come from a node.
+    fn end(&mut self, node: &NodeKey) {
+        self.cursor.nodes.insert(node.clone(), None);
     }
 
     fn finish(self) -> ListPage {

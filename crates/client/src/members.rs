@@ -135,14 +135,21 @@ impl Client {
             let state = if member.node.state == NodeState::Alive { "alive" } else { "suspect" };
             return Err(NodeError::NotDead { node: node.clone(), state });
         }
-        let forgotten = core.catalogs.forget(node, deadline);
-        match &forgotten {
-            Forgotten { refused: Some(message), .. } => {
-                Err(NodeError::Refused { node: node.clone(), message: message.clone() })
-            }
-            _ if census.known_for.is_none() => Err(NodeError::NoCatalog(node.clone())),
-            Forgotten { by: 0, .. } => Err(NodeError::UnknownNode(node.clone())),
-            _ => Ok(forgotten),
+        let lives: Vec<NodeKey> = of_that_name().map(|member| NodeKey::of(&member.node)).collect();
+        if census.known_for.is_none() {
+            return Err(NodeError::NoCatalog(node.clone()));
+        }
+        // Several where catalogs know different lives: each is to be refused by all of them.
+        let forgotten = lives.iter().map(|life| core.catalogs.forget(life, deadline));
+        let forgotten = forgotten.reduce(|all, next| Forgotten {
+            by: all.by.max(next.by),
+            unanswered: next.unanswered,
+            refused: all.refused.or(next.refused),
+        });
+        match forgotten {
+            None => Err(NodeError::UnknownNode(node.clone())),
+            Some(Forgotten { refused: Some(message), .. }) => Err(NodeError::Refused { node: node.clone(), message }),
+            Some(forgotten) => Ok(forgotten),
         }
     }
 

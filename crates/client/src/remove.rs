@@ -3,13 +3,13 @@
 //! What an answer claims: whoever may hold a block and has not removed it is in `unanswered`. Asked are the holders that a
 //! complete catalog names, this host's nodes, and every node that this catalog does not vouch for ([`crate::known`]).
 
-use crate::catalogs::{Located, NodeKey};
+use crate::catalogs::{Located, Node, NodeKey};
 use crate::client::Client;
 use crate::error::NodeError;
 use crate::fan_out::{at_once, fan_out};
 use crate::known::Known;
 use crate::peers::Peer;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::SystemTime;
 use tidepool_transfer::conn::ConnError;
@@ -47,12 +47,14 @@ pub struct Removals {
 }
 
 /// A node, and the places in the batch of the blocks that it is asked about.
-type Asked = (Arc<Peer>, Vec<usize>);
+pub(crate) type Asked = (Arc<Peer>, Vec<usize>);
 
 /// Who is to remove blocks, each by its place in the batch.
 pub(crate) struct Removers {
     pub(crate) asked: Vec<Asked>,
     known: Known,
+    /// Whether those that are asked now have been named as copiers.
+    are_copiers: bool,
     /// Who gave no answer, about which blocks.
     missing: Vec<(NodeName, Vec<usize>)>,
 }
@@ -70,8 +72,7 @@ impl Removers {
         let ask = |(peer, indexes): &Asked| {
             let ids: Vec<BlockId> = indexes.iter().map(|&index| ids[index]).collect();
             let (answers, error) = peer.try_call_about(&ids, &request, || deadline, &read);
-            let has_ended = |error| matches!(error, ConnError::WrongEpoch(_)) || peer.has_ended(deadline);
-            (answers, error.is_none_or(has_ended))
+            (answers, error.is_none_or(|error| self.has_ended(peer, &error, deadline)))
         };
         let answers = at_once(&self.asked, ask).into_iter().map(|answer| answer.unwrap_or((Vec::new(), false)));
         let mut all = Vec::with_capacity(self.asked.len());
@@ -84,25 +85,45 @@ impl Removers {
         all
     }
 
+    /// Whether a node that failed so has ended, and what it held is gone.
+    fn has_ended(&self, peer: &Peer, error: &ConnError, deadline: Deadline) -> bool {
+        match error {
+            // A newer life may have made the copy that it was named for.
+            ConnError::WrongEpoch(_) => !self.are_copiers && !self.known.is_alive(&peer.key),
+            _ => !self.known.is_alive(&peer.key) && peer.has_ended(deadline),
+        }
+    }
+
     /// Asks about the blocks of which `wanted` says yes, and no others any more.
     fn retain(&mut self, wanted: impl Fn(usize) -> bool) {
         self.asked.iter_mut().for_each(|(_, indexes)| indexes.retain(|&index| wanted(index)));
         self.asked.retain(|(_, indexes)| !indexes.is_empty());
     }
 
-    /// Asks nodes that others have `named` about all of `count` blocks from now on, and nobody else. A node to which there
-    /// is no way is noted.
-    pub(crate) fn turn_to(&mut self, client: &Client, named: &[NodeName], count: usize, deadline: Deadline) {
-        self.asked.clear();
+    /// Asks nodes that others have `named` about the same blocks from now on, and nobody else. A node to which there is no way
+    /// is noted.
+    pub(crate) fn turn_to(&mut self, client: &Client, named: &[NodeName], deadline: Deadline) {
+        let asked: BTreeSet<usize> = self.asked.drain(..).flat_map(|(_, indexes)| indexes).collect();
+        let asked: Vec<usize> = asked.into_iter().collect();
+        self.are_copiers = true;
         let peers = &client.core().peers;
         for name in named {
-            let known = || peers.reach(self.known.named(name)?, deadline);
-            match peers.table().named(name).cloned().or_else(known) {
-                Some(peer) => self.asked.push((peer, (0..count).collect())),
-                None if self.known.left.contains(name) => {}
-                None => self.missing.push((name.clone(), (0..count).collect())),
+            let lives: Vec<Node> = self.known.named(name).cloned().collect();
+            let mut ways: Vec<Option<Arc<Peer>>> = peers.reach_all(&lives, deadline);
+            if lives.is_empty() {
+                ways.extend(peers.table().named(name).cloned().map(Some));
             }
+            if ways.is_empty() && !self.known.left.contains(name) || ways.iter().any(Option::is_none) {
+                self.missing.push((name.clone(), asked.clone()));
+            }
+            self.asked.extend(ways.into_iter().flatten().map(|peer| (peer, asked.clone())));
         }
+    }
+
+    /// Notes those that were to be asked next: nobody asks them.
+    pub(crate) fn give_up(&mut self) {
+        let left = self.asked.drain(..).map(|(peer, indexes)| (peer.key.name.clone(), indexes));
+        self.missing.extend(left);
     }
 
     /// For each of `count` blocks, who gave no answer about it.
@@ -255,8 +276,9 @@ impl Client {
                 Some(what) if lookup.vouched.contains(&key) => what.extend(held),
                 Some(_) => {}
                 None => {
+                    let is_vouched = lookup.vouched.contains(&key);
                     elsewhere.push(node.clone());
-                    wanted.insert(key, [&open[..], &held].concat());
+                    wanted.insert(key, if is_vouched { [&open[..], &held].concat() } else { everything.clone() });
                 }
             }
         }
@@ -271,7 +293,7 @@ impl Client {
             }
         }
         asked.retain(|(_, indexes)| !indexes.is_empty());
-        Removers { asked, known, missing }
+        Removers { asked, known, are_copiers: false, missing }
     }
 
     /// Removes every block in whose key the regular expression is found.
@@ -298,7 +320,7 @@ impl Client {
                     Ok(Reply::Count(copies)) => removals.copies += copies,
                     // A bad pattern is one for every node, and none has removed anything.
                     Err(error @ NodeError::Invalid(_)) => return Err(error),
-                    Err(NodeError::Ended(_)) => {}
+                    Err(NodeError::Ended(_)) if !known.is_alive(&peer.key) => {}
                     _ if removals.unanswered.contains(&peer.key.name) => {}
                     _ => removals.unanswered.push(peer.key.name.clone()),
                 }

@@ -16,6 +16,8 @@ use tidepool_locks::Mutex;
 use tidepool_types::{BlockId, Deadline, NodeName, Version};
 use tidepool_wire::message::{Reply, Request, SupersedeOutcome};
 
+/// How often copiers of copiers are asked: more often only if blocks are copied on and on.
+const ROUNDS: usize = 16;
 /// How often a version is raised above one that is held already: more often only if others keep on writing.
 const TRIES: usize = 3;
 
@@ -43,7 +45,8 @@ struct Swept {
 
 impl Client {
     /// Stores blocks as new versions of theirs, each with its own result, in the order of `items`. A block has at least as many
-    /// copies as it had before. When one cannot be stored, the version before it is gone all the same.
+    /// copies as it had before. When one cannot be stored, the
+    /// version before it is gone all the same, from every node that answered.
     pub fn upsert_batch(&self, items: &[PutItem<'_>], options: &PutOptions) -> Vec<Result<Upserted, PutError>> {
         let (core, deadline) = (self.core(), self.deadline());
         let mut jobs = jobs_of(core, items, options);
@@ -130,17 +133,27 @@ impl Client {
             _ => None,
         };
         let mut asked: BTreeSet<String> = BTreeSet::new();
-        while !removers.asked.is_empty() && !ids.is_empty() {
+        for _ in 0..ROUNDS {
+            if removers.asked.is_empty() || ids.is_empty() {
+                return;
+            }
             let answers = removers.ask(ids, request, read, deadline);
+            let mut has_removed = false;
             for ((_, indexes), outcomes) in removers.asked.iter().zip(answers) {
+                has_removed |= outcomes.contains(&SupersedeOutcome::Removed);
                 indexes.iter().zip(outcomes).for_each(|(&index, outcome)| note(index, outcome));
             }
-            // Nodes that copied a block from one of these before it was removed: each is asked about all of them, once.
-            let named: Vec<String> = std::mem::take(&mut *pullers.lock()).difference(&asked).cloned().collect();
+            // Nodes that copied a block from one of these before it was removed. One that was asked before may have copied it
+            // again since, from a node that still had it.
+            let mut named = std::mem::take(&mut *pullers.lock());
+            if !has_removed {
+                named.retain(|name| !asked.contains(name));
+            }
             let names: Vec<NodeName> = named.iter().filter_map(|name| NodeName::new(name.clone()).ok()).collect();
-            removers.turn_to(self, &names, ids.len(), deadline);
+            removers.turn_to(self, &names, deadline);
             asked.extend(named);
         }
+        removers.give_up();
     }
 }
 

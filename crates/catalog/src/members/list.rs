@@ -1,4 +1,4 @@
-//! The list behind a directory: its members, whom operators had forgotten, and since when nobody was lost from it.
+//! The list behind a directory: its members, the lives that may not come back, and since when nobody was lost from it.
 
 use super::health::Health;
 use super::lease::Lease;
@@ -12,7 +12,7 @@ use tidepool_schema as wire;
 use tokio::sync::oneshot;
 
 /// Incarnations that a directory refuses at most; past them the oldest are admitted again.
-const MOST_FORGOTTEN: usize = 4096;
+const MOST_BARRED: usize = 4096;
 
 pub(super) struct Member {
     pub(super) info: Arc<wire::NodeInfo>,
@@ -47,8 +47,8 @@ pub(super) struct List {
     pub(super) members: BTreeMap<String, Member>,
     pub(super) version: u64,
     pub(super) old_views: Vec<Weak<View>>,
-    pub(super) forgotten: Forgotten,
-    /// Every node that was heard of at this time or later, and did not say goodbye, is a member or forgotten by wish.
+    pub(super) barred: Barred,
+    /// Every node that was heard of at this time or later, and did not say goodbye, is a member or barred.
     pub(super) known_since: Duration,
 }
 
@@ -72,23 +72,33 @@ impl List {
     }
 }
 
-/// Incarnations that an operator had forgotten, the oldest first.
+/// Incarnations that may not come back, the oldest first: a newer one took their place, or an operator had them forgotten.
 #[derive(Default)]
-pub(super) struct Forgotten(VecDeque<(String, u64)>);
+pub(super) struct Barred(VecDeque<Bar>);
 
-impl Forgotten {
-    pub(super) fn push(&mut self, name: &str, epoch: u64) {
-        if self.0.len() == MOST_FORGOTTEN {
+struct Bar {
+    name: String,
+    epoch: u64,
+    /// Whether an operator wished it.
+    by_wish: bool,
+}
+
+impl Barred {
+    pub(super) fn push(&mut self, name: &str, epoch: u64, by_wish: bool) {
+        self.0.retain(|bar| bar.name != name || bar.epoch != epoch);
+        if self.0.len() == MOST_BARRED {
             self.0.pop_front();
         }
-        self.0.push_back((name.to_owned(), epoch));
+        self.0.push_back(Bar { name: name.to_owned(), epoch, by_wish });
     }
 
     pub(super) fn contains(&self, name: &str, epoch: u64) -> bool {
-        self.0.iter().any(|forgotten| forgotten.0 == name && forgotten.1 == epoch)
+        self.0.iter().any(|bar| bar.name == name && bar.epoch == epoch)
     }
 
-    pub(super) fn all(&self) -> Vec<wire::Incarnation> {
-        self.0.iter().map(|(name, epoch)| wire::Incarnation { name: name.clone(), epoch: *epoch }).collect()
+    /// Those that an operator wished.
+    pub(super) fn by_wish(&self) -> Vec<wire::Incarnation> {
+        let wished = self.0.iter().filter(|bar| bar.by_wish);
+        wished.map(|bar| wire::Incarnation { name: bar.name.clone(), epoch: bar.epoch }).collect()
     }
 }

@@ -88,7 +88,7 @@ impl Directory {
 
     /// Whether every node stands as [`is_complete`] asks.
     pub(crate) fn is_complete(&self, view: &View) -> bool {
-        let standings = view.members.iter().map(ViewMember::standing);
+        let standings = view.living().map(ViewMember::standing);
         is_complete(standings, self.now(), self.config.settle)
     }
 
@@ -96,7 +96,7 @@ impl Directory {
     /// is invalid.
     pub(crate) fn connect(&self, info: wire::NodeInfo, waits: Duration) -> Result<Admission, Refused> {
         let mut list = self.list.lock();
-        if list.forgotten.contains(&info.name, info.epoch) {
+        if list.barred.contains(&info.name, info.epoch) {
             return Err(Refused::Forgotten);
         }
         self.check_admission(&mut list, &info)?;
@@ -114,8 +114,13 @@ impl Directory {
         };
         self.index.live().insert(lease.slot());
         self.rivals.admitted(&name);
+        let epoch = member.info.epoch;
         if let Some(mut old) = list.members.insert(name, member) {
             old.retire(&self.index, "the node has opened a newer stream");
+            if old.info.epoch != epoch {
+                // Whoever asks is told of the new life only: the old one must not come back.
+                list.barred.push(&old.info.name, old.info.epoch, false);
+            }
         }
         self.publish(&mut list);
         Ok(Admission { lease, health, ended })
@@ -199,25 +204,24 @@ impl Directory {
         member.state != NodeState::Dead || silent <= self.config.dead_after + self.config.hide_after
     }
 
-    /// Forgets a dead node and refuses its incarnation from now on. Returns that incarnation's epoch, or `None` when no
-    /// node has the name; an error when the node is not dead.
-    pub(crate) fn forget(&self, name: &str) -> Result<Option<u64>, NodeState> {
+    /// Forgets an incarnation of a node and refuses it from now on. Whether it was known; an error when it is not dead.
+    pub(crate) fn forget(&self, name: &str, epoch: u64) -> Result<bool, NodeState> {
         let mut list = self.list.lock();
         self.refresh(&mut list);
-        let Some(member) = list.members.get(name) else { return Ok(None) };
-        if member.state != NodeState::Dead {
-            return Err(member.state);
+        let known = list.members.get(name).filter(|member| member.info.epoch == epoch).map(|member| member.state);
+        match known {
+            Some(NodeState::Dead) => drop(list.members.remove(name)),
+            Some(state) => return Err(state),
+            None => {}
         }
-        let epoch = member.info.epoch;
-        list.members.remove(name);
-        list.forgotten.push(name, epoch);
+        list.barred.push(name, epoch, true);
         self.publish(&mut list);
-        Ok(Some(epoch))
+        Ok(known.is_some())
     }
 
     /// The incarnations that operators had forgotten.
     pub(crate) fn forgotten(&self) -> Vec<wire::Incarnation> {
-        self.list.lock().forgotten.all()
+        self.list.lock().barred.by_wish()
     }
 
     /// For how long the directory has known every node that may come back.

@@ -114,16 +114,17 @@ fn a_dead_node_is_hidden_long_before_it_is_forgotten() {
 #[test]
 fn only_a_dead_node_can_be_forgotten_and_its_incarnation_is_refused_from_then_on() {
     let (directory, _) = directory(CatalogConfig::default());
-    assert_eq!(directory.forget("a"), Ok(None));
+    assert_eq!(directory.forget("b", 1), Ok(false));
+    assert_eq!(directory.connect(node("b", 1), WAITS).err(), Some(Refused::Forgotten), "also one that it did not know");
     let stream = directory.connect(node("a", 1), WAITS).unwrap();
-    assert_eq!(directory.forget("a"), Err(NodeState::Alive));
+    assert_eq!(directory.forget("a", 1), Err(NodeState::Alive));
     directory.disconnect("a", stream.lease.number(), Link::Broken);
-    assert_eq!(directory.forget("a"), Err(NodeState::Suspect));
+    assert_eq!(directory.forget("a", 1), Err(NodeState::Suspect));
     directory.disconnect("a", stream.lease.number(), Link::Left);
-    assert_eq!(directory.forget("a"), Ok(Some(1)));
+    assert_eq!(directory.forget("a", 1), Ok(true));
     assert_eq!(state_of(&directory, "a"), None);
     assert_eq!(directory.connect(node("a", 1), WAITS).err(), Some(Refused::Forgotten));
-    assert_eq!(directory.forgotten().len(), 1);
+    assert_eq!(directory.forgotten().len(), 2);
     assert!(directory.connect(node("a", 2), WAITS).is_ok(), "a restarted node is a new one");
 }
 
@@ -146,4 +147,18 @@ fn a_stream_that_was_replaced_gets_no_new_number() {
     assert!(directory.renumber("a", &first.lease).is_none());
     let _second = directory.connect(node("a", 1), WAITS).unwrap();
     assert!(directory.renumber("a", &renumbered).is_none());
+}
+
+/// A node that was stopped while another one took its name came back with what it held once that one was gone, though nobody
+/// was told of it meanwhile.
+#[test]
+fn a_life_that_was_replaced_does_not_come_back() {
+    let (directory, _) = directory(CatalogConfig::default());
+    let first = directory.connect(node("a", 1), WAITS).unwrap();
+    directory.disconnect("a", first.lease.number(), Link::Broken);
+    let second = directory.connect(node("a", 2), WAITS).unwrap();
+    directory.disconnect("a", second.lease.number(), Link::Broken);
+    assert_eq!(directory.connect(node("a", 1), WAITS).err(), Some(Refused::Forgotten));
+    assert!(directory.forgotten().is_empty(), "no operator wished it");
+    assert!(directory.connect(node("a", 2), WAITS).is_ok());
 }

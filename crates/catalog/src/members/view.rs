@@ -42,6 +42,8 @@ pub(crate) struct View {
     pub(crate) members: Vec<ViewMember>,
     /// By slot: the index of the member whose valid stream it is.
     owners: Vec<u16>,
+    /// The members that are not dead, of which there may be many more.
+    living: Vec<u16>,
 }
 
 impl View {
@@ -57,7 +59,15 @@ impl View {
             }
             self.owners[slot.index()] = self.members.len() as u16;
         }
+        if member.state != NodeState::Dead {
+            self.living.push(self.members.len() as u16);
+        }
         self.members.push(member);
+    }
+
+    /// The members that are not dead.
+    pub(crate) fn living(&self) -> impl Iterator<Item = &ViewMember> {
+        self.living.iter().map(|index| &self.members[usize::from(*index)])
     }
 
     /// The member that a holder stands for; `None` when the stream is no longer valid.

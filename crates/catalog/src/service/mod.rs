@@ -5,7 +5,7 @@ mod lookup;
 
 use crate::core::Core;
 use crate::members::state::Link;
-use crate::members::{self, NameConflict, View, ViewMember};
+use crate::members::{NameConflict, View, ViewMember};
 use crate::metrics;
 use crate::recorders::Reports;
 use crate::requests::{check_lengths, check_report, id_chunks};
@@ -118,13 +118,12 @@ impl Catalog for Service {
     }
 
     async fn forget(&self, request: Request<ForgetRequest>) -> Result<Response<ForgetReply>, Status> {
-        let name = request.into_inner().name;
-        match self.0.directory.forget(&name) {
-            Ok(epoch) => {
-                if let Some(epoch) = epoch {
-                    tracing::info!(node = name, epoch, "node forgotten by request");
-                }
-                Ok(Response::new(ForgetReply { epoch }))
+        let missing = || self.rejected(Status::invalid_argument("node: it is missing; a name and an epoch are wanted"));
+        let Incarnation { name, epoch } = request.into_inner().node.ok_or_else(missing)?;
+        match self.0.directory.forget(&name, epoch) {
+            Ok(known) => {
+                tracing::info!(node = name, epoch, known, "node forgotten by request");
+                Ok(Response::new(ForgetReply { known }))
             }
             Err(state) => Err(self.rejected(Status::failed_precondition(format!(
                 "node {name} is {}: only a dead node can be forgotten; stop it first",
@@ -159,8 +158,7 @@ impl Catalog for Service {
 
 /// The nodes that a complete answer from `view` vouches for.
 fn vouched(view: &View) -> Vec<Incarnation> {
-    let living = view.members.iter().filter(|member| member.state != members::state::NodeState::Dead);
-    living.map(|member| Incarnation { name: member.info.name.clone(), epoch: member.info.epoch }).collect()
+    view.living().map(|member| Incarnation { name: member.info.name.clone(), epoch: member.info.epoch }).collect()
 }
 
 fn described(member: &ViewMember, now: Duration, conflicts: &[NameConflict]) -> Member {

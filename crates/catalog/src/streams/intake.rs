@@ -43,7 +43,7 @@ impl Intake {
                     "another live node, at {holder}, is called {name:?}: give one of them another name"
                 )),
                 Refused::Forgotten => Status::failed_precondition(
-                    "an operator had this incarnation of the node forgotten: restart the node",
+                    "this incarnation of the node was replaced by a newer one, or an operator had it forgotten: restart the node",
                 ),
                 Refused::TooMany => Status::resource_exhausted("the catalog has as many nodes and streams as it may"),
             }

@@ -77,7 +77,7 @@ where
 {
     // What cannot be written is lost: saying so, to the same place, would be a panic.
     let lines: Box<dyn Layer<_> + Send + Sync> = match config.format {
-        Format::Text => fmt::layer().with_writer(writer).log_internal_errors(false).boxed(),
+        Format::Text => fmt::layer().with_ansi(false).with_writer(writer).log_internal_errors(false).boxed(),
         Format::Json => fmt::layer().json().flatten_event(true).with_writer(writer).log_internal_errors(false).boxed(),
     };
     // The libraries below say much at lower levels that only their authors need.

@@ -8,8 +8,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tidepool_schema::catalog_client::CatalogClient;
-use tidepool_schema::{ForgetRequest, MembersReply, MembersRequest};
-use tidepool_types::{Deadline, NodeName};
+use tidepool_schema::{ForgetRequest, Incarnation, MembersReply, MembersRequest};
+use tidepool_types::Deadline;
 use tonic::transport::Channel;
 use tonic::{Response, Status};
 
@@ -50,15 +50,16 @@ impl Catalogs {
         census
     }
 
-    pub(super) fn ask_forget(&self, node: &NodeName, deadline: Deadline) -> Forgotten {
+    pub(super) fn ask_forget(&self, node: &NodeKey, deadline: Deadline) -> Forgotten {
         let call = |mut client: CatalogClient<Channel>| {
-            let request = ForgetRequest { name: node.to_string() };
+            let incarnation = Incarnation { name: node.name.to_string(), epoch: node.epoch.0 };
+            let request = ForgetRequest { node: Some(incarnation) };
             async move { client.forget(request).await }
         };
         let mut forgotten = Forgotten::default();
         for (peer, answer) in self.ask_each(deadline, call) {
             match answer {
-                Answer::Reply(reply) => forgotten.by += usize::from(reply.epoch.is_some()),
+                Answer::Reply(reply) => forgotten.by += usize::from(reply.known),
                 Answer::Refused(message) => forgotten.refused = Some(message),
                 Answer::None => forgotten.unanswered.push(peer.address.clone()),
             }

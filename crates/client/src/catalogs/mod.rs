@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
 use tidepool_schema::LookupReport;
-use tidepool_types::{BlockId, Deadline, NodeName};
+use tidepool_types::{BlockId, Deadline};
 use tokio::runtime::Runtime;
 
 /// How to ask.
@@ -229,9 +229,9 @@ impl Catalogs {
         self.ask_census(deadline)
     }
 
-    /// Has every catalog forget a dead node.
+    /// Has every catalog forget a life of a node that is over, and refuse it from then on.
     #[must_use]
-    pub fn forget(&self, node: &NodeName, deadline: Deadline) -> Forgotten {
+    pub fn forget(&self, node: &NodeKey, deadline: Deadline) -> Forgotten {
         self.ask_forget(node, deadline)
     }
 

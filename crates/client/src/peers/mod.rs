@@ -81,6 +81,12 @@ impl Table {
             && living.map(|member| NodeKey::of(&member.node)).all(|key| key == *target || is_mapped(&key))
     }
 
+    /// Whether no catalog holds the node for living, as far as was last heard.
+    pub(crate) fn is_dead(&self, key: &NodeKey) -> bool {
+        let is_here = self.locals.iter().any(|peer| peer.key == *key);
+        !is_here && self.member(key).is_none_or(|member| member.node.state == NodeState::Dead)
+    }
+
     /// Every node that has been reached.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Peer>> {
         self.locals.iter().chain(self.remotes.values())
@@ -165,6 +171,28 @@ impl Peers {
         if let Some(peer) = self.table().find(&key) {
             return Some(Arc::clone(peer));
         }
+        let peer = self.find_way(node, until)?;
+        self.keep([&peer]);
+        self.table().find(&key).cloned()
+    }
+
+    /// Keeps nodes on the network that were found, in one change of the table.
+    fn keep<'a>(&self, found: impl IntoIterator<Item = &'a Arc<Peer>>) {
+        let mut found = found.into_iter().filter(|peer| matches!(peer.way, Way::Network(_))).peekable();
+        if found.peek().is_some() {
+            self.change(|table| {
+                for peer in found {
+                    if table.find(&peer.key).is_none() {
+                        table.remotes.insert(peer.key.clone(), Arc::clone(peer));
+                    }
+                }
+            });
+        }
+    }
+
+    /// A way to a node that is not known yet. One on the network is to be [kept](Self::keep).
+    fn find_way(&self, node: &Node, until: Deadline) -> Option<Arc<Peer>> {
+        let key = NodeKey::of(node);
         if let Some(peer) = self.try_socket_of(node, until) {
             return Some(peer);
         }
@@ -176,13 +204,7 @@ impl Peers {
             Ok(address) => address,
             Err(_) => self.attempts.attempt(&node.data_address, until, resolve)?,
         };
-        let peer = Arc::new(Peer::on_the_network(key.clone(), address, &self.context));
-        self.change(|table| {
-            if table.find(&key).is_none() {
-                table.remotes.insert(key.clone(), peer);
-            }
-        });
-        self.table().find(&key).cloned()
+        Some(Arc::new(Peer::on_the_network(key, address, &self.context)))
     }
 
     /// Maps the node that a catalog names, if its socket is on this host.
@@ -294,7 +316,7 @@ impl Peers {
     pub(crate) fn note_census(&self, census: &Census) {
         self.change(|table| {
             table.seen.note(&census.members, Instant::now());
-            table.seen.forget(&census.forgotten);
+            table.seen.forget(&census.forgotten, &census.members);
         });
     }
 
@@ -304,8 +326,14 @@ impl Peers {
         let mut found: Vec<Option<Arc<Peer>>> =
             nodes.iter().map(|node| table.find(&NodeKey::of(node)).cloned()).collect();
         let unknown: Vec<usize> = (0..nodes.len()).filter(|&index| found[index].is_none()).collect();
-        let reached = at_once(&unknown, |&index| self.reach(&nodes[index], until));
-        unknown.iter().zip(reached).for_each(|(&index, peer)| found[index] = peer.flatten());
+        let ways = at_once(&unknown, |&index| self.find_way(&nodes[index], until));
+        let ways: Vec<Option<Arc<Peer>>> = ways.into_iter().map(Option::flatten).collect();
+        self.keep(ways.iter().flatten());
+        let table = self.table();
+        for (&index, way) in unknown.iter().zip(ways) {
+            // Of two that were found at the same time everybody uses the one that was kept.
+            found[index] = way.map(|peer| table.find(&peer.key).cloned().unwrap_or(peer));
+        }
         found
     }
 

@@ -55,9 +55,11 @@ impl Seen {
         old.iter().for_each(|key| drop(self.0.remove(key)));
     }
 
-    /// Drops lives that operators had forgotten.
-    pub(crate) fn forget(&mut self, keys: &[NodeKey]) {
-        keys.iter().for_each(|key| drop(self.0.remove(key)));
+    /// Drops lives that operators had forgotten, unless a catalog that has not heard of that holds them for living.
+    pub(crate) fn forget(&mut self, keys: &[NodeKey], members: &[Member]) {
+        let living = members.iter().filter(|member| member.node.state != NodeState::Dead);
+        let living: HashSet<NodeKey> = living.map(|member| NodeKey::of(&member.node)).collect();
+        keys.iter().filter(|key| !living.contains(key)).for_each(|key| drop(self.0.remove(key)));
     }
 
     pub(crate) fn contains(&self, key: &NodeKey) -> bool {
@@ -131,7 +133,10 @@ mod tests {
     fn a_node_that_an_operator_had_forgotten_is_dropped() {
         let (mut seen, now) = (Seen::default(), Instant::now());
         seen.note(&[member("a", 1, 0, false), member("b", 2, 0, false)], now);
-        seen.forget(&[NodeKey { name: NodeName::new("a").unwrap(), epoch: Epoch(1) }]);
+        let key = NodeKey { name: NodeName::new("a").unwrap(), epoch: Epoch(1) };
+        seen.forget(std::slice::from_ref(&key), &[member("a", 1, 0, false)]);
+        assert_eq!(epochs(&seen), [1, 2], "a catalog that lost the bar has admitted it");
+        seen.forget(&[key], &[member("a", 1, 9, false)]);
         assert_eq!(epochs(&seen), [2]);
     }
 }

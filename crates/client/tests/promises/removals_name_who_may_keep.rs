@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 use tidepool_catalog::{CatalogConfig, Server};
 use tidepool_client::catalogs::NodeState;
-use tidepool_client::{Client, NodeError, NodeName, PutOptions, Removal};
+use tidepool_client::{Client, ListCursor, NodeError, NodeName, Pattern, PutOptions, Removal};
 use tidepool_node::{Node, NodeConfig};
 use tidepool_transfer::conn::{Connection, TcpOptions};
 use tidepool_types::{ClientId, Deadline};
@@ -24,6 +24,7 @@ fn hasty() -> CatalogConfig {
     CatalogConfig {
         settle: Duration::ZERO,
         suspect_after: Duration::from_millis(200),
+        ack_bound: Duration::from_millis(100),
         dead_after: Duration::from_millis(500),
         ..CatalogConfig::default()
     }
@@ -175,6 +176,7 @@ fn a_node_whose_process_has_ended_is_not_named() {
     let client = cluster.client_and(Over::Tcp, 1);
     fill(&client, 3);
     drop(far);
+    eventually("the catalog has noticed", || number(&cluster.catalogs[0], "tidepool_catalog_nodes_alive") == 0);
     assert_eq!(client.remove(key(0)).unwrap().unanswered, [], "a moment after it was killed");
     eventually("the catalog gives the node up", || is_dead(&cluster.catalogs[0]));
     assert_eq!(client.remove(key(1)).unwrap().unanswered, [], "while it is held for dead");
@@ -225,4 +227,84 @@ fn an_upsert_names_the_nodes_that_may_keep_the_old_version() {
     let upserted = client.upsert(key(0), b"third", &prefer("near")).unwrap();
     assert_eq!((upserted.moved, upserted.unanswered), (true, vec![name("far")]));
     far.signal(Signal::CONT);
+}
+
+/// One of two catalogs restarted after a node was forgotten, and lost the bar: it admitted the node, and a client that asked
+/// the other catalog first neither asked that living node nor named it.
+#[test]
+fn a_forgotten_node_that_a_restarted_catalog_admits_is_asked() {
+    let mut cluster = Cluster::with_catalogs(2, &hasty());
+    let far = cluster.spawn_node("far");
+    let client = cluster.client_and(Over::Tcp, 1);
+    fill(&client, 1);
+    far.signal(Signal::STOP);
+    eventually("the catalogs give the node up", || cluster.catalogs.iter().all(is_dead));
+    assert_eq!(client.forget(&name("far")).unwrap().by, 2);
+    let listen = cluster.catalogs[1].address();
+    drop(cluster.catalogs.remove(1));
+    let mut fresh = None;
+    eventually("the address is free again", || {
+        fresh = Server::start(CatalogConfig { listen, ..hasty() }).ok();
+        fresh.is_some()
+    });
+    cluster.catalogs.push(fresh.unwrap());
+    far.signal(Signal::CONT);
+    eventually("the restarted catalog admits the node", || is_back(&cluster.catalogs[1]));
+    let fresh = cluster.client_with(0, |config| config.local = false);
+    assert!(fresh.remove(key(0)).unwrap().removed);
+}
+
+/// A node whose advertised address refused connections counted as ended, though a catalog had just heard from it: its block
+/// stayed, and the answer said that nobody could have it.
+#[test]
+fn a_living_node_whose_address_refuses_connections_is_named() {
+    let mut cluster = Cluster::new(0);
+    let refuses = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    cluster.add_node("far", |config| config.data_advertise = Some(refuses.to_string()));
+    cluster.client(Over::Shm).put("key", b"bytes", &PutOptions::default()).unwrap();
+    let client = cluster.client(Over::Tcp);
+    assert_eq!(client.remove("key").unwrap().unanswered, [name("far")]);
+    assert_eq!(client.remove_matching("key").unwrap().unanswered, [name("far")]);
+    assert_eq!(client.list(&Pattern::All, &ListCursor::default(), 10).unwrap().unanswered, [name("far")]);
+}
+
+/// A stopped node of this host that its restarted catalog does not know was asked by nobody, and not named.
+#[test]
+fn a_stopped_node_of_this_host_is_named_though_no_catalog_knows_it() {
+    let mut cluster = Cluster::with_catalogs(1, &hasty());
+    cluster.add_node("near", |_| {});
+    let far = cluster.spawn_node("far");
+    fill(&cluster.client_and(Over::Shm, 1), 1);
+    far.signal(Signal::STOP);
+    let listen = cluster.catalogs[0].address();
+    cluster.catalogs.clear();
+    let mut fresh = None;
+    eventually("the address is free again", || {
+        fresh = Server::start(CatalogConfig { listen, ..hasty() }).ok();
+        fresh.is_some()
+    });
+    cluster.catalogs.extend(fresh);
+    eventually("the catalog knows the other node", || is_back(&cluster.catalogs[0]));
+    let client = cluster.client(Over::Shm);
+    assert_eq!(client.remove(key(0)).unwrap().unanswered, [name("far")]);
+    assert_eq!(client.remove_all().unwrap().unanswered, [name("far")]);
+    far.signal(Signal::CONT);
+}
+
+/// A copier was asked to remove the whole batch, with the blocks that a lease keeps.
+#[test]
+fn a_copier_keeps_the_blocks_of_the_batch_that_are_leased() {
+    let cluster = Cluster::with_leases(2, Duration::from_secs(600));
+    let client = cluster.client_with(2, |config| (config.local, config.leases) = (false, true));
+    for block in ["leased", "free"] {
+        client.put(block, b"bytes", &prefer("n0")).unwrap();
+        client.copy_to(block, &name("n1")).unwrap();
+    }
+    assert!(client.get("leased").unwrap().is_some());
+    let removals = client.remove_unleased(&["leased", "free"]).unwrap();
+    assert!(removals[0].leased && !removals[0].removed && removals[1].removed);
+    let mut holders = client.holders("leased").unwrap();
+    holders.sort();
+    assert_eq!(holders, [name("n0"), name("n1")]);
+    assert_eq!(client.holders("free").unwrap(), []);
 }

@@ -66,7 +66,9 @@ impl Socket {
         let mut fds = [PollFd::new(&self.fd, PollFlags::RDHUP)];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         let ended = PollFlags::HUP | PollFlags::RDHUP | PollFlags::ERR;
-        self.is_closed() || poll(&mut fds, Some(&now)).is_err() || fds[0].revents().intersects(ended)
+        // A signal that comes in between says nothing about the connection.
+        let is_broken = |errno| errno != rustix::io::Errno::INTR;
+        self.is_closed() || poll(&mut fds, Some(&now)).is_err_and(is_broken) || fds[0].revents().intersects(ended)
     }
 
     /// Whether the peer has ended a Unix connection without reading all that was sent to it. To be asked when a receive
