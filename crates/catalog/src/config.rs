@@ -26,7 +26,7 @@ pub struct CatalogConfig {
     /// How long a catalog remembers a dead node that did not say goodbye: it may come back with what it holds.
     pub forget_after: Duration,
     /// How long ago a node's stream must be proven to have been open for the catalog to be complete; for a node that waits
-    /// for acknowledgements for less, as long as the node waits.
+    /// for acknowledgements for less, as long as the node waits. At most half of `suspect_after` counts.
     pub ack_bound: Duration,
     /// For how long a block that was found, or read, is not removed, for clients that want leases. Zero: not at all.
     pub lease: Duration,
@@ -70,6 +70,12 @@ pub struct InvalidConfig {
 }
 
 impl CatalogConfig {
+    /// How long a proof counts of a node that waits so long for acknowledgements.
+    pub(crate) fn proof_counts_for(&self, waits: Duration) -> Duration {
+        // A node that is about to be suspect is not one to vouch for.
+        waits.min(self.ack_bound).min(self.suspect_after / 2)
+    }
+
     /// Checks every field.
     pub fn validate(&self) -> Result<(), InvalidConfig> {
         let count = |field, value: usize, max: usize| {
@@ -86,7 +92,7 @@ impl CatalogConfig {
             check(value > least, field, format!("{value:?}"), format!("more than {than} ({least:?})"))
         };
         later("ack_bound", self.ack_bound, "nothing", Duration::ZERO)?;
-        later("suspect_after", self.suspect_after, "ack_bound", self.ack_bound)?;
+        later("suspect_after", self.suspect_after, "nothing", Duration::ZERO)?;
         later("dead_after", self.dead_after, "suspect_after", self.suspect_after)?;
         let allowed = format!("at least hide_after ({:?})", self.hide_after);
         check(self.forget_after >= self.hide_after, "forget_after", format!("{:?}", self.forget_after), allowed)

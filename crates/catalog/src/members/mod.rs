@@ -101,7 +101,7 @@ impl Directory {
         }
         self.check_admission(&mut list, &info)?;
         let lease = self.slots.lease(self.config.max_streams).ok_or(Refused::TooMany)?;
-        let health = Arc::new(Health::new(self.now(), info.used_bytes, waits.min(self.config.ack_bound)));
+        let health = Arc::new(Health::new(self.now(), info.used_bytes, self.config.proof_counts_for(waits)));
         let (end, ended) = oneshot::channel();
         let name = info.name.clone();
         let member = Member {

@@ -10,8 +10,6 @@ pub fn catalog_config(config: &CatalogConfig) -> tidepool_catalog::CatalogConfig
     tidepool_catalog::CatalogConfig {
         listen: config.listen.0,
         suspect_after: config.suspect_after.0,
-        // A node that is about to be suspect is not one to vouch for.
-        ack_bound: defaults.ack_bound.min(config.suspect_after.0 / 2),
         dead_after: config.dead_after.0,
         max_connections: descriptors::for_catalog(descriptors::raise(), defaults.max_connections),
         ..defaults

@@ -19,7 +19,6 @@ fn a_target_that_is_stopped_does_not_answer_whether_catalogs_have_noticed_or_not
     let config = CatalogConfig {
         settle: Duration::ZERO,
         suspect_after: Duration::from_millis(200),
-        ack_bound: Duration::from_millis(100),
         dead_after: Duration::from_millis(600),
         ..CatalogConfig::default()
     };

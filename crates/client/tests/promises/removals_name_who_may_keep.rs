@@ -24,7 +24,6 @@ fn hasty() -> CatalogConfig {
     CatalogConfig {
         settle: Duration::ZERO,
         suspect_after: Duration::from_millis(200),
-        ack_bound: Duration::from_millis(100),
         dead_after: Duration::from_millis(500),
         ..CatalogConfig::default()
     }
