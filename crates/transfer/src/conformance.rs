@@ -1,23 +1,42 @@
 //! The promises that every transport makes, as checks that its tests run.
 //!
-//! A transport's test implements [`Peer`] and calls [`check_all`]. Checks panic with what they found.
+//! A transport's test implements [`Owner`] and calls [`check_all`]. Checks panic with what they found.
 
-use crate::memory::MemoryNode;
 use crate::ops::{Completion, Destination, Done, Failure, Op, ReadOp, Region, Regions, WriteOp};
 use crate::testing::{block_bytes, block_id};
 use crate::transport::{Health, Transport};
 use std::time::Duration;
-use tidepool_types::{CHUNK_LEN, Deadline, Random};
+use tidepool_types::{BlockId, CHUNK_LEN, CopyName, Deadline, Random};
 use tidepool_wire::checksum::BlockChecksum;
+use tidepool_wire::message::SlotName;
 
 /// Sizes around every boundary that matters, and one that is read in slices.
 const SIZES: [usize; 10] = [1, 17, 4096, 65_537, 131_071, 131_072, 131_073, 1 << 20, (2 << 20) + 17, (9 << 20) + 5];
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A node to check a transport against.
-pub trait Peer {
-    /// What the node holds.
-    fn node(&self) -> &MemoryNode;
+/// The node that has the blocks' memory. It needs 128 MiB for blocks and 4,096 slots.
+///
+/// Checks name blocks by number: block `number` has the key [`block_key`](crate::testing::block_key) and the id
+/// [`block_id`].
+pub trait Owner {
+    /// Holds `bytes` as block `number`, in place of an earlier copy.
+    fn put(&self, number: u64, bytes: &[u8]) -> CopyName;
+
+    /// Flips a bit of byte `at` of block `number`, which is held. The checksums stay as they are.
+    fn damage(&self, number: u64, at: u64);
+
+    /// Takes space for `len` bytes of block `number`. Returns the reservation's name and its offset in the slab.
+    fn reserve(&self, number: u64, len: usize) -> (SlotName, u64);
+
+    /// What an open reservation holds so far.
+    fn written(&self, slot: &SlotName) -> Option<Vec<u8>>;
+
+    /// The copies that the owner knows to be damaged.
+    fn reports(&self) -> Vec<(BlockId, CopyName)>;
+
+    /// Does what a reader does with the copy named by [`Failure::Corrupt`]. Nothing, for a transport that tells the owner
+    /// itself. A transport through mapped memory has no connection: its user tells the owner.
+    fn report(&self, _id: BlockId, _copy: CopyName) {}
 
     /// A new transport to it.
     fn transport(&self) -> Box<dyn Transport>;
@@ -27,17 +46,17 @@ pub trait Peer {
 ///
 /// # Panics
 /// If the transport breaks a promise.
-pub fn check_all(peer: &dyn Peer) {
-    reads_bring_the_bytes_of_blocks_of_every_size(peer);
-    ranges_bring_just_the_range(peer);
-    bytes_land_only_where_asked(peer, 0x5eed);
-    what_cannot_be_read_says_why(peer);
-    a_named_copy_is_read_or_missed(peer);
-    a_damaged_block_is_corrupt_and_reported(peer);
-    a_completed_write_is_applied_and_its_checksums_fit(peer);
-    a_passed_deadline_is_a_time_out(peer);
-    nothing_under_way_is_nothing_to_wait_for(peer);
-    many_small_blocks_come_in_one_batch(peer);
+pub fn check_all(owner: &dyn Owner) {
+    reads_bring_the_bytes_of_blocks_of_every_size(owner);
+    ranges_bring_just_the_range(owner);
+    bytes_land_only_where_asked(owner, 0x5eed);
+    what_cannot_be_read_says_why(owner);
+    a_named_copy_is_read_or_missed(owner);
+    a_damaged_block_is_corrupt_and_reported(owner);
+    a_completed_write_is_applied_and_its_checksums_fit(owner);
+    a_passed_deadline_is_a_time_out(owner);
+    nothing_under_way_is_nothing_to_wait_for(owner);
+    many_small_blocks_come_in_one_batch(owner);
 }
 
 /// A read of all of block `number`.
@@ -85,11 +104,11 @@ fn failure(transport: &mut dyn Transport, op: ReadOp) -> Failure {
     completion.outcome.expect_err("this read cannot succeed")
 }
 
-fn reads_bring_the_bytes_of_blocks_of_every_size(peer: &dyn Peer) {
-    let mut transport = peer.transport();
+fn reads_bring_the_bytes_of_blocks_of_every_size(owner: &dyn Owner) {
+    let mut transport = owner.transport();
     let sizes = || (0u64..).zip(SIZES);
     for (number, len) in sizes() {
-        peer.node().put(block_id(number), block_bytes(number, len));
+        owner.put(number, &block_bytes(number, len));
     }
     let ops = sizes().map(|(number, _)| Op::Read(read(number, Destination::Allocate))).collect();
     for (completion, (number, len)) in run(&mut *transport, ops).into_iter().zip(sizes()) {
@@ -98,11 +117,11 @@ fn reads_bring_the_bytes_of_blocks_of_every_size(peer: &dyn Peer) {
     assert_ne!(transport.health(), Health::Down);
 }
 
-fn ranges_bring_just_the_range(peer: &dyn Peer) {
+fn ranges_bring_just_the_range(owner: &dyn Owner) {
     let (len, chunk) = ((9 << 20) + 5, CHUNK_LEN);
-    peer.node().put(block_id(100), block_bytes(100, len));
+    owner.put(100, &block_bytes(100, len));
     let whole = block_bytes(100, len);
-    let mut transport = peer.transport();
+    let mut transport = owner.transport();
     let ranges = [(0, 1), (chunk - 1, 2), (chunk, chunk), (5, 3 * chunk), (len as u64 - 1, 1), (77, (8 << 20) + 1)];
     for (offset, wanted) in ranges {
         let op = ReadOp { offset, len: Some(wanted), ..read(100, Destination::Allocate) };
@@ -114,8 +133,8 @@ fn ranges_bring_just_the_range(peer: &dyn Peer) {
 }
 
 /// Random scattered destinations in one large buffer of canaries; every byte outside them must stay.
-fn bytes_land_only_where_asked(peer: &dyn Peer, seed: u64) {
-    let mut transport = peer.transport();
+fn bytes_land_only_where_asked(owner: &dyn Owner, seed: u64) {
+    let mut transport = owner.transport();
     let mut random = Random::new(seed);
     let mut below = |bound: usize| random.below(bound as u64) as usize;
     for round in 0..12 {
@@ -125,7 +144,7 @@ fn bytes_land_only_where_asked(peer: &dyn Peer, seed: u64) {
         let (mut at, mut ops) = (0, Vec::new());
         for (number, len) in (0u64..).zip(&blocks) {
             let bytes = block_bytes(number + 500, *len);
-            peer.node().put(block_id(number + 500), bytes.clone());
+            owner.put(number + 500, &bytes);
             let (mut left, mut regions) = (&bytes[..], Vec::new());
             while !left.is_empty() {
                 at += below(40);
@@ -143,9 +162,9 @@ fn bytes_land_only_where_asked(peer: &dyn Peer, seed: u64) {
     }
 }
 
-fn what_cannot_be_read_says_why(peer: &dyn Peer) {
-    peer.node().put(block_id(200), block_bytes(200, 1000));
-    let mut transport = peer.transport();
+fn what_cannot_be_read_says_why(owner: &dyn Owner) {
+    owner.put(200, &block_bytes(200, 1000));
+    let mut transport = owner.transport();
     let block_len = 1000;
     assert_eq!(failure(&mut *transport, read(201, Destination::Allocate)), Failure::Miss);
     for (offset, len) in [(1000, None), (0, Some(1001)), (999, Some(2)), (5, Some(0)), (u64::MAX - 1, Some(1))] {
@@ -158,72 +177,73 @@ fn what_cannot_be_read_says_why(peer: &dyn Peer) {
     assert!(short.iter().all(|byte| *byte == 0), "a refused destination was written to");
 }
 
-fn a_named_copy_is_read_or_missed(peer: &dyn Peer) {
-    let old = peer.node().put(block_id(300), block_bytes(300, 70_000));
-    let new = peer.node().put(block_id(300), block_bytes(301, 70_000));
-    let mut transport = peer.transport();
+fn a_named_copy_is_read_or_missed(owner: &dyn Owner) {
+    let old = owner.put(300, &block_bytes(300, 70_000));
+    let new = owner.put(300, &block_bytes(301, 70_000));
+    let mut transport = owner.transport();
     let named = |copy| ReadOp { copy: Some(copy), ..read(300, Destination::Allocate) };
     assert_eq!(failure(&mut *transport, named(old)), Failure::Miss);
     let data = allocated(run(&mut *transport, vec![Op::Read(named(new))]).remove(0));
     assert!(data == block_bytes(301, 70_000));
 }
 
-fn a_damaged_block_is_corrupt_and_reported(peer: &dyn Peer) {
+fn a_damaged_block_is_corrupt_and_reported(owner: &dyn Owner) {
     for (number, len, at) in [(400, 4096, 0), (401, 300_000, 299_999), (402, (9 << 20) + 5, 5 << 20)] {
-        let copy = peer.node().put(block_id(number), block_bytes(number, len));
-        peer.node().damage(&block_id(number), at);
-        let mut transport = peer.transport();
+        let copy = owner.put(number, &block_bytes(number, len));
+        owner.damage(number, at);
+        let mut transport = owner.transport();
         assert_eq!(failure(&mut *transport, read(number, Destination::Allocate)), Failure::Corrupt(copy));
+        owner.report(block_id(number), copy);
         let until = Deadline::after(PATIENCE);
-        while !peer.node().reports().contains(&(block_id(number), copy)) {
+        while !owner.reports().contains(&(block_id(number), copy)) {
             assert!(!until.has_passed(), "the owner was not told of block {number}");
             std::thread::yield_now();
         }
     }
 }
 
-fn a_completed_write_is_applied_and_its_checksums_fit(peer: &dyn Peer) {
-    let mut transport = peer.transport();
+fn a_completed_write_is_applied_and_its_checksums_fit(owner: &dyn Owner) {
+    let mut transport = owner.transport();
     for (number, len) in (600u64..).zip(SIZES) {
         let (id, mut bytes) = (block_id(number), block_bytes(number, len));
-        let slot = peer.node().reserve(id, len);
+        let (slot, slab_offset) = owner.reserve(number, len);
         let (head, tail) = bytes.split_at_mut(len / 3);
         let source = Regions::Many(vec![Region::of_mut(head), Region::of_mut(tail)]);
-        let op = WriteOp { token: number, id, slot, slab_offset: 0, source };
+        let op = WriteOp { token: number, id, slot, slab_offset, source };
         let completion = run(&mut *transport, vec![Op::Write(op)]).remove(0);
         let Ok(Done::Written { checksums }) = completion.outcome else { panic!("{completion:?}") };
-        assert!(peer.node().written(&slot).as_ref() == Some(&bytes), "write of {len} bytes");
+        assert!(owner.written(&slot).as_ref() == Some(&bytes), "write of {len} bytes");
         assert!(BlockChecksum::new(id, len as u64).verify(0, &bytes, &checksums).is_ok(), "write of {len} bytes");
     }
-    let slot = tidepool_wire::message::SlotName { slot: 9, generation: tidepool_types::Generation(u64::MAX) };
+    let slot = SlotName { slot: 9, generation: tidepool_types::Generation(u64::MAX) };
     let source = Regions::One(Region::of(b"nowhere"));
     let op = WriteOp { token: 1, id: block_id(1), slot, slab_offset: 0, source };
     let completion = run(&mut *transport, vec![Op::Write(op)]).remove(0);
     assert_eq!(completion.outcome.expect_err("there is no such reservation"), Failure::Unavailable);
 }
 
-fn a_passed_deadline_is_a_time_out(peer: &dyn Peer) {
-    peer.node().put(block_id(700), block_bytes(700, 100));
-    let mut transport = peer.transport();
+fn a_passed_deadline_is_a_time_out(owner: &dyn Owner) {
+    owner.put(700, &block_bytes(700, 100));
+    let mut transport = owner.transport();
     let op = Op::Read(read(700, Destination::Allocate));
     assert!(transport.submit(vec![op], Deadline::after(Duration::ZERO))[0].is_ok());
     let completion = collect(&mut *transport, 1).remove(0);
     assert_eq!(completion.outcome.expect_err("the deadline had passed"), Failure::TimedOut);
 }
 
-fn nothing_under_way_is_nothing_to_wait_for(peer: &dyn Peer) {
+fn nothing_under_way_is_nothing_to_wait_for(owner: &dyn Owner) {
     let mut done = Vec::new();
-    assert_eq!(peer.transport().poll(&mut done, Deadline::after(Duration::from_secs(3600))), 0);
+    assert_eq!(owner.transport().poll(&mut done, Deadline::after(Duration::from_secs(3600))), 0);
 }
 
-fn many_small_blocks_come_in_one_batch(peer: &dyn Peer) {
+fn many_small_blocks_come_in_one_batch(owner: &dyn Owner) {
     let count = 2000;
     for number in 0..count {
         if number % 7 != 0 {
-            peer.node().put(block_id(1000 + number), block_bytes(number, 100 + number as usize));
+            owner.put(1000 + number, &block_bytes(number, 100 + number as usize));
         }
     }
-    let mut transport = peer.transport();
+    let mut transport = owner.transport();
     let ops = (0..count).map(|number| Op::Read(read(1000 + number, Destination::Allocate))).collect();
     for (number, completion) in (0..).zip(run(&mut *transport, ops)) {
         assert_eq!(completion.token, 1000 + number);

@@ -1,78 +1,77 @@
 //! The conformance checks, run on every transport of this crate.
 
 use std::time::Duration;
-use tidepool_transfer::conformance::{Peer, check_all};
+use tidepool_transfer::conformance::{Owner, check_all};
 use tidepool_transfer::conn::TcpOptions;
 use tidepool_transfer::fault::{FaultPlan, Faulty};
 use tidepool_transfer::memory::{MemoryNode, MemoryTransport};
 use tidepool_transfer::tcp::{TcpConfig, TcpTransport};
-use tidepool_transfer::testing::TestNode;
+use tidepool_transfer::testing::{EPOCH, TestNode, block_id};
 use tidepool_transfer::transport::Transport;
-use tidepool_types::{ClientId, Deadline, Epoch};
+use tidepool_types::{BlockId, ClientId, CopyName, Deadline};
+use tidepool_wire::message::SlotName;
 
-struct Memory(MemoryNode);
+/// A node without a node, and a way to connect to it.
+struct Twin<C> {
+    memory: MemoryNode,
+    connect: C,
+}
 
-impl Peer for Memory {
-    fn node(&self) -> &MemoryNode {
-        &self.0
+impl<T: Transport + 'static, C: Fn() -> T> Owner for Twin<C> {
+    fn put(&self, number: u64, bytes: &[u8]) -> CopyName {
+        self.memory.put(block_id(number), bytes.to_vec())
+    }
+
+    fn damage(&self, number: u64, at: u64) {
+        self.memory.damage(&block_id(number), at as usize);
+    }
+
+    fn reserve(&self, number: u64, len: usize) -> (SlotName, u64) {
+        (self.memory.reserve(block_id(number), len), 0)
+    }
+
+    fn written(&self, slot: &SlotName) -> Option<Vec<u8>> {
+        self.memory.written(slot)
+    }
+
+    fn reports(&self) -> Vec<(BlockId, CopyName)> {
+        self.memory.reports()
     }
 
     fn transport(&self) -> Box<dyn Transport> {
-        Box::new(MemoryTransport::new(self.0.clone()))
+        Box::new((self.connect)())
     }
 }
 
-struct Tcp(TestNode, TcpConfig);
-
-impl Tcp {
-    fn new(config: TcpConfig) -> Self {
-        Self(TestNode::start(MemoryNode::new(Epoch(3)), TcpOptions::default()), config)
-    }
-
-    fn connect(&self) -> TcpTransport {
+/// Checks what `wrapped` makes of TCP transports to a node in front of the twin.
+fn check_tcp<T: Transport + 'static>(config: TcpConfig, wrapped: impl Fn(TcpTransport) -> T) {
+    let node = TestNode::start(MemoryNode::new(EPOCH), TcpOptions::default());
+    let connect = || {
         let deadline = Deadline::after(Duration::from_secs(10));
-        TcpTransport::connect(self.0.address(), Epoch(3), ClientId(1), self.1.clone(), deadline).unwrap()
-    }
-}
-
-impl Peer for Tcp {
-    fn node(&self) -> &MemoryNode {
-        &self.0.memory
-    }
-
-    fn transport(&self) -> Box<dyn Transport> {
-        Box::new(self.connect())
-    }
-}
-
-struct WithoutFaults(Tcp);
-
-impl Peer for WithoutFaults {
-    fn node(&self) -> &MemoryNode {
-        self.0.node()
-    }
-
-    fn transport(&self) -> Box<dyn Transport> {
-        Box::new(Faulty::new(self.0.connect(), FaultPlan { seed: 9, ..FaultPlan::default() }))
-    }
+        wrapped(TcpTransport::connect(node.address(), EPOCH, ClientId(1), config.clone(), deadline).unwrap())
+    };
+    check_all(&Twin { memory: node.memory.clone(), connect });
 }
 
 #[test]
 fn memory_keeps_its_promises() {
-    check_all(&Memory(MemoryNode::new(Epoch(1))));
+    let memory = MemoryNode::new(EPOCH);
+    check_all(&Twin { memory: memory.clone(), connect: || MemoryTransport::new(memory.clone()) });
 }
 
 #[test]
 fn tcp_keeps_its_promises() {
-    check_all(&Tcp::new(TcpConfig::default()));
+    check_tcp(TcpConfig::default(), |tcp| tcp);
 }
 
 #[test]
 fn tcp_with_one_stream_and_a_tiny_window_keeps_its_promises() {
-    check_all(&Tcp::new(TcpConfig { streams: 1, window_bytes: 1, slice_bytes: 128 << 10, ..TcpConfig::default() }));
+    let config = TcpConfig { streams: 1, window_bytes: 1, slice_bytes: 128 << 10, ..TcpConfig::default() };
+    check_tcp(config, |tcp| tcp);
 }
 
 #[test]
 fn a_plan_without_faults_changes_nothing() {
-    check_all(&WithoutFaults(Tcp::new(TcpConfig::default())));
+    let plan = FaultPlan { seed: 9, ..FaultPlan::default() };
+    check_tcp(TcpConfig::default(), |tcp| Faulty::new(tcp, plan.clone()));
 }

@@ -10,7 +10,7 @@ use crate::memory::MemoryNode;
 use crate::tcp::{TcpConfig, TcpTransport};
 use std::net::SocketAddr;
 use std::time::Duration;
-use tidepool_types::{BlockId, ClientId, Deadline, Epoch};
+use tidepool_types::{BlockId, ClientId, Deadline, Epoch, Key, TenantSecret};
 
 /// The incarnation of nodes that [`start_node`] starts.
 pub const EPOCH: Epoch = Epoch(3);
@@ -32,10 +32,19 @@ pub fn connect(address: SocketAddr, streams: usize) -> TcpTransport {
     TcpTransport::connect(address, EPOCH, ClientId(1), config, until).expect("a test's node answers")
 }
 
+/// The key of a test's block number `number`.
+#[must_use]
+pub fn block_key(number: u64) -> [u8; 8] {
+    number.to_le_bytes()
+}
+
 /// The id of a test's block number `number`.
+///
+/// # Panics
+/// Never: eight bytes are a key.
 #[must_use]
 pub fn block_id(number: u64) -> BlockId {
-    BlockId::from_words([number, !number])
+    BlockId::derive(&TenantSecret::DEFAULT, Key::new(&block_key(number)).expect("eight bytes are a key"))
 }
 
 /// Bytes that differ from block to block and from place to place.
