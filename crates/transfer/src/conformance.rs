@@ -2,11 +2,13 @@
 //!
 //! A transport's test implements [`Owner`] and calls [`check_all`]. Checks panic with what they found.
 
+mod endings;
+
 use crate::ops::{Completion, Destination, Done, Failure, Op, ReadOp, Region, Regions, WriteOp};
 use crate::testing::{block_bytes, block_id};
 use crate::transport::{Health, Transport};
 use std::time::Duration;
-use tidepool_types::{BlockId, CHUNK_LEN, CopyName, Deadline, Random};
+use tidepool_types::{BlockId, CHUNK_LEN, CopyName, Deadline, Generation, Random};
 use tidepool_wire::checksum::BlockChecksum;
 use tidepool_wire::message::SlotName;
 
@@ -14,7 +16,7 @@ use tidepool_wire::message::SlotName;
 const SIZES: [usize; 10] = [1, 17, 4096, 65_537, 131_071, 131_072, 131_073, 1 << 20, (2 << 20) + 17, (9 << 20) + 5];
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The node that has the blocks' memory. It needs 128 MiB for blocks and 4,096 slots.
+/// The node that has the blocks' memory. It needs 192 MiB for blocks and 4,096 slots.
 ///
 /// Checks name blocks by number: block `number` has the key [`block_key`](crate::testing::block_key) and the id
 /// [`block_id`].
@@ -52,11 +54,17 @@ pub fn check_all(owner: &dyn Owner) {
     bytes_land_only_where_asked(owner, 0x5eed);
     what_cannot_be_read_says_why(owner);
     a_named_copy_is_read_or_missed(owner);
+    a_read_says_what_it_read(owner);
     a_damaged_block_is_corrupt_and_reported(owner);
+    a_range_of_a_damaged_chunk_is_not_delivered(owner);
     a_completed_write_is_applied_and_its_checksums_fit(owner);
-    a_passed_deadline_is_a_time_out(owner);
-    nothing_under_way_is_nothing_to_wait_for(owner);
+    a_write_to_nowhere_is_refused(owner);
     many_small_blocks_come_in_one_batch(owner);
+    endings::a_passed_deadline_is_a_time_out(owner);
+    endings::nothing_under_way_is_nothing_to_wait_for(owner);
+    endings::operations_of_one_batch_complete_exactly_once(owner);
+    endings::a_cancelled_operation_completes_once_and_lets_go_of_its_memory(owner);
+    endings::a_dropped_transport_lets_go_of_what_is_under_way(owner);
 }
 
 /// A read of all of block `number`.
@@ -99,9 +107,17 @@ fn allocated(completion: Completion) -> Vec<u8> {
     }
 }
 
+/// Why an operation failed.
+fn failed(completion: Completion) -> Failure {
+    match completion.outcome {
+        Err(failure) => failure,
+        // Without what was read, which may be megabytes.
+        Ok(_) => panic!("operation {} cannot succeed, and did", completion.token),
+    }
+}
+
 fn failure(transport: &mut dyn Transport, op: ReadOp) -> Failure {
-    let completion = run(transport, vec![Op::Read(op)]).remove(0);
-    completion.outcome.expect_err("this read cannot succeed")
+    failed(run(transport, vec![Op::Read(op)]).remove(0))
 }
 
 fn reads_bring_the_bytes_of_blocks_of_every_size(owner: &dyn Owner) {
@@ -187,6 +203,26 @@ fn a_named_copy_is_read_or_missed(owner: &dyn Owner) {
     assert!(data == block_bytes(301, 70_000));
 }
 
+fn a_read_says_what_it_read(owner: &dyn Owner) {
+    let put = owner.put(350, &block_bytes(350, 70_000));
+    let mut transport = owner.transport();
+    for (offset, len, expected) in [(0, None, 70_000), (69_000, None, 1000), (7, Some(20), 20)] {
+        let op = ReadOp { offset, len, ..read(350, Destination::Allocate) };
+        let completion = run(&mut *transport, vec![Op::Read(op)]).remove(0);
+        let Ok(Done::Read { copy, block_len, bytes, .. }) = completion.outcome else { panic!("{completion:?}") };
+        assert_eq!((copy, block_len, bytes), (put, 70_000, expected), "{len:?} bytes at {offset}");
+    }
+}
+
+/// Waits until the owner knows that a copy is damaged.
+fn wait_for_report(owner: &dyn Owner, number: u64, copy: CopyName) {
+    let until = Deadline::after(PATIENCE);
+    while !owner.reports().contains(&(block_id(number), copy)) {
+        assert!(!until.has_passed(), "the owner was not told of block {number}");
+        std::thread::yield_now();
+    }
+}
+
 fn a_damaged_block_is_corrupt_and_reported(owner: &dyn Owner) {
     for (number, len, at) in [(400, 4096, 0), (401, 300_000, 299_999), (402, (9 << 20) + 5, 5 << 20)] {
         let copy = owner.put(number, &block_bytes(number, len));
@@ -194,11 +230,22 @@ fn a_damaged_block_is_corrupt_and_reported(owner: &dyn Owner) {
         let mut transport = owner.transport();
         assert_eq!(failure(&mut *transport, read(number, Destination::Allocate)), Failure::Corrupt(copy));
         owner.report(block_id(number), copy);
-        let until = Deadline::after(PATIENCE);
-        while !owner.reports().contains(&(block_id(number), copy)) {
-            assert!(!until.has_passed(), "the owner was not told of block {number}");
-            std::thread::yield_now();
+        wait_for_report(owner, number, copy);
+    }
+}
+
+/// An owner that sums a part of a chunk before it sends it finds the damage itself, and misses. The damaged byte may lie
+/// outside the range.
+fn a_range_of_a_damaged_chunk_is_not_delivered(owner: &dyn Owner) {
+    for (number, at, offset) in [(410, CHUNK_LEN + 9, CHUNK_LEN + 5), (411, CHUNK_LEN, 2 * CHUNK_LEN - 1)] {
+        let copy = owner.put(number, &block_bytes(number, 300_000));
+        owner.damage(number, at);
+        let op = ReadOp { offset, len: Some(10), ..read(number, Destination::Allocate) };
+        match failure(&mut *owner.transport(), op) {
+            Failure::Corrupt(found) if found == copy => owner.report(block_id(number), copy),
+            failure => assert_eq!(failure, Failure::Miss),
         }
+        wait_for_report(owner, number, copy);
     }
 }
 
@@ -215,25 +262,18 @@ fn a_completed_write_is_applied_and_its_checksums_fit(owner: &dyn Owner) {
         assert!(owner.written(&slot).as_ref() == Some(&bytes), "write of {len} bytes");
         assert!(BlockChecksum::new(id, len as u64).verify(0, &bytes, &checksums).is_ok(), "write of {len} bytes");
     }
-    let slot = SlotName { slot: 9, generation: tidepool_types::Generation(u64::MAX) };
-    let source = Regions::One(Region::of(b"nowhere"));
-    let op = WriteOp { token: 1, id: block_id(1), slot, slab_offset: 0, source };
-    let completion = run(&mut *transport, vec![Op::Write(op)]).remove(0);
-    assert_eq!(completion.outcome.expect_err("there is no such reservation"), Failure::Unavailable);
 }
 
-fn a_passed_deadline_is_a_time_out(owner: &dyn Owner) {
-    owner.put(700, &block_bytes(700, 100));
+/// Neither the reservation nor the place is there: a transport goes by one of them.
+fn a_write_to_nowhere_is_refused(owner: &dyn Owner) {
     let mut transport = owner.transport();
-    let op = Op::Read(read(700, Destination::Allocate));
-    assert!(transport.submit(vec![op], Deadline::after(Duration::ZERO))[0].is_ok());
-    let completion = collect(&mut *transport, 1).remove(0);
-    assert_eq!(completion.outcome.expect_err("the deadline had passed"), Failure::TimedOut);
-}
-
-fn nothing_under_way_is_nothing_to_wait_for(owner: &dyn Owner) {
-    let mut done = Vec::new();
-    assert_eq!(owner.transport().poll(&mut done, Deadline::after(Duration::from_secs(3600))), 0);
+    for slab_offset in [0, 4088, 1 << 50, u64::MAX - 3] {
+        let slot = SlotName { slot: 9, generation: Generation(u64::MAX) };
+        let source = Regions::One(Region::of(b"nowhere"));
+        let op = WriteOp { token: 1, id: block_id(1), slot, slab_offset, source };
+        let failure = failed(run(&mut *transport, vec![Op::Write(op)]).remove(0));
+        assert_eq!(failure, Failure::Unavailable, "a write to {slab_offset}");
+    }
 }
 
 fn many_small_blocks_come_in_one_batch(owner: &dyn Owner) {
