@@ -10,6 +10,8 @@
 //! ```
 #![forbid(unsafe_code)]
 
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tidepool_types::{Metric, Random, Value};
@@ -47,6 +49,16 @@ pub fn content(seed: u64, len: usize) -> Vec<u8> {
     let mut bytes: Vec<u8> = (0..len.div_ceil(8)).flat_map(|_| random.next().to_le_bytes()).collect();
     bytes.truncate(len);
     bytes
+}
+
+/// Flips a bit of the file's byte `at`: damage, behind the back of everybody who has the file mapped.
+///
+/// # Panics
+/// When the file has no such byte, or cannot be written.
+pub fn flip_bit(file: &File, at: u64) {
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at).expect("the file has this byte");
+    file.write_all_at(&[byte[0] ^ 1], at).expect("the file can be written");
 }
 
 /// The number under `name` among `metrics`; of a histogram, how many observations it has.
