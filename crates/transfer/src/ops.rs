@@ -58,7 +58,8 @@ pub struct WriteOp {
     pub id: BlockId,
     /// The reservation.
     pub slot: SlotName,
-    /// Where the reservation lies in the node's slab.
+    /// Where the reservation lies in the node's slab. A transport through mapped memory writes there, and checks no more
+    /// than that it is in the slab: the caller sees to it that the reservation is its own, open, and as long as `source`.
     pub slab_offset: u64,
     /// The bytes: all of the block.
     pub source: Regions,
@@ -121,9 +122,10 @@ pub enum Done {
 pub enum Failure {
     /// The peer does not hold the block, or not that copy of it.
     Miss,
-    /// The slot was reused while it was being read, twice in a row.
+    /// The slot was reused while it was being read: the caller looks once more.
     LostRace,
-    /// The bytes did not match their checksum; the transport has told the owner which copy.
+    /// The bytes of this copy did not match their checksum. A transport with a connection has told the owner. A transport
+    /// through mapped memory has none: its caller tells the owner.
     Corrupt(CopyName),
     /// The destination is shorter than the block.
     TooSmall {
