@@ -1,7 +1,9 @@
 //! What a failing stream had under way moves to the others; only a peer that is gone fails operations.
 
+use std::fs;
 use std::net::TcpListener;
 use std::time::Duration;
+use tidepool_testing::eventually;
 use tidepool_transfer::conformance::{collect, read, run};
 use tidepool_transfer::conn::{ConnError, TcpOptions};
 use tidepool_transfer::memory::MemoryNode;
@@ -28,6 +30,15 @@ fn assert_all_read(completions: Vec<Completion>) {
         let Ok(Done::Read { data: Some(data), .. }) = completion.outcome else { panic!("{completion:?}") };
         assert!(data == block_bytes(number, (1 << 20) + number as usize), "block {number}");
     }
+}
+
+/// Whether the threads of all streams of this process wait for something.
+fn streams_sleep() -> bool {
+    let sleeps = |task: &fs::DirEntry| {
+        let stat = fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+        !stat.contains("(tcp-") || stat.contains(") S ")
+    };
+    fs::read_dir("/proc/self/task").unwrap().flatten().all(|task| sleeps(&task))
 }
 
 #[test]
@@ -94,8 +105,7 @@ fn a_write_goes_out_while_another_stream_is_being_connected() {
 
     let bytes = block_bytes(9, 1 << 20);
     for _ in 0..3 {
-        // Long enough for the other stream's thread to go to sleep.
-        std::thread::sleep(Duration::from_millis(50));
+        eventually("the streams' threads sleep", streams_sleep);
         let slot = node.memory.reserve(block_id(9), bytes.len());
         let op = WriteOp { token: 9, id: block_id(9), slot, slab_offset: 0, source: Regions::One(Region::of(&bytes)) };
         assert!(transport.submit(vec![Op::Write(op)], Deadline::after(Duration::from_secs(10)))[0].is_ok());

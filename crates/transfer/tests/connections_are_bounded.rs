@@ -33,6 +33,11 @@ fn request(number: u64) -> Vec<u8> {
     frame
 }
 
+/// Longer than a megabyte, as a frame.
+fn long_answer() -> Reply {
+    Reply::Stat((0..60_000).map(|at| (format!("name-{at}"), at)).collect())
+}
+
 #[test]
 fn a_silent_peer_times_out_and_the_connection_stays_good() {
     let (mut connection, mut peer) = pair();
@@ -56,14 +61,20 @@ fn a_peer_that_stops_in_a_frame_ends_the_connection() {
 #[test]
 fn a_trickling_peer_does_not_extend_the_deadline() {
     let (mut connection, mut peer) = pair();
+    let line = Connection::from_socket(peer.try_clone().unwrap().into()).unwrap();
     let trickle = std::thread::spawn(move || {
-        let bytes = request(1).into_iter().cycle().take(400);
-        for byte in bytes {
-            std::thread::sleep(Duration::from_millis(10));
+        let (socket, mut frame) = (line.socket(), Vec::new());
+        encode_reply(1, &long_answer(), &mut frame).unwrap();
+        // Each byte when the one before was read, for as long as anybody reads.
+        for byte in frame {
             if peer.write_all(&[byte]).is_err() {
-                break;
+                return;
+            }
+            while socket.has_unread() && !socket.has_hung_up() {
+                std::thread::yield_now();
             }
         }
+        panic!("the answer was read to its end");
     });
     assert!(matches!(connection.call(&Request::Stat, &[], soon()), Err(ConnError::TimedOut)));
     assert!(matches!(connection.call(&Request::Stat, &[], late()), Err(ConnError::Closed)), "reused");
@@ -209,14 +220,13 @@ fn a_payload_left_behind_is_skipped_and_a_body_in_many_pieces_is_whole() {
     let (mut connection, mut peer) = pair();
     let writer = std::thread::spawn(move || {
         let mut frame = Vec::new();
-        let names: Vec<(String, u64)> = (0..60_000).map(|at| (format!("name-{at}"), at)).collect();
-        encode_reply(1, &Reply::Stat(names.clone()), &mut frame).unwrap();
+        encode_reply(1, &long_answer(), &mut frame).unwrap();
         encode_reply(2, &Reply::Done, &mut frame).unwrap();
         peer.write_all(&frame).unwrap();
-        names
     });
     let (_, reply) = connection.recv(late()).unwrap();
-    assert_eq!(reply, Reply::Stat(writer.join().unwrap()));
+    assert_eq!(reply, long_answer());
+    writer.join().unwrap();
     assert_eq!(connection.recv(late()).unwrap(), (2, Reply::Done));
 }
 

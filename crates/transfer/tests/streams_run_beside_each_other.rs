@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::time::{Duration, Instant};
+use tidepool_testing::eventually;
 use tidepool_transfer::conformance::{read, run};
 use tidepool_transfer::ops::{Destination, Done, Op};
 use tidepool_transfer::testing::{block_bytes, block_id, connect, start_node};
@@ -27,17 +27,11 @@ fn threads_of_two_streams_are_never_on_one_core() {
     let mut transport = connect(node.address(), 2);
     run(&mut transport, vec![Op::Read(read(0, Destination::Allocate))]);
     let cores = std::thread::available_parallelism().unwrap().get();
-    let until = Instant::now() + Duration::from_secs(20);
-    loop {
+    eventually("both streams have cores of their own", || {
         let streams = cores_of_streams();
-        assert!(Instant::now() < until, "{streams:?} of {cores} cores");
-        if let (Some(one), Some(other)) = (streams.get("tcp-0"), streams.get("tcp-1"))
-            && (one != other || cores == 1)
-        {
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
+        let [one, other] = ["tcp-0", "tcp-1"].map(|name| streams.get(name));
+        one.is_some() && other.is_some() && (one != other || cores == 1)
+    });
 }
 
 #[test]

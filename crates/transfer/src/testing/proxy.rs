@@ -5,8 +5,8 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
-use tidepool_locks::Mutex;
+use std::time::{Duration, Instant};
+use tidepool_locks::{Condvar, Mutex};
 
 /// What happens to the bytes from the node to the client, or in one case to those from the client. Both are counted over all
 /// connections of a proxy.
@@ -38,6 +38,8 @@ pub struct Proxy {
 struct Shared {
     node: Mutex<SocketAddr>,
     how: Mutex<Break>,
+    /// It breaks in another way from now on, or stops.
+    changed: Condvar,
     passed: AtomicU64,
     requested: AtomicU64,
     stop: AtomicBool,
@@ -56,6 +58,7 @@ impl Proxy {
         let shared = Arc::new(Shared {
             node: Mutex::new(node),
             how: Mutex::new(how),
+            changed: Condvar::new(),
             passed: AtomicU64::new(0),
             requested: AtomicU64::new(0),
             stop: AtomicBool::new(false),
@@ -95,6 +98,7 @@ impl Proxy {
     /// Changes how the proxy breaks, from now on.
     pub fn set(&self, how: Break) {
         *self.shared.how.lock() = how;
+        self.shared.changed.notify_all();
     }
 
     /// Closes the connections and sends new ones to another node.
@@ -113,7 +117,12 @@ impl Proxy {
 
 impl Drop for Proxy {
     fn drop(&mut self) {
-        self.shared.stop.store(true, Ordering::Release);
+        {
+            // Whoever waits for a change has either seen the stop or sleeps by now.
+            let _how = self.shared.how.lock();
+            self.shared.stop.store(true, Ordering::Release);
+        }
+        self.shared.changed.notify_all();
         let close = |stream: &TcpStream| drop(stream.shutdown(Shutdown::Both));
         self.shared.streams.lock().iter().for_each(close);
         // Wakes the acceptor, which then finds that it is to stop.
@@ -124,10 +133,24 @@ impl Drop for Proxy {
     }
 }
 
+impl Shared {
+    fn has_stopped(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
+    }
+
+    /// Pauses, unless the proxy stops; whether it has.
+    fn stops_within(&self, pause: Duration) -> bool {
+        let until = Instant::now() + pause;
+        let mut how = self.how.lock();
+        while !self.has_stopped() && !self.changed.wait_until(&mut how, until).timed_out() {}
+        self.has_stopped()
+    }
+}
+
 fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
     let mut threads = Vec::new();
     for client in listener.incoming() {
-        if shared.stop.load(Ordering::Acquire) {
+        if shared.has_stopped() {
             break;
         }
         let Ok(pumps) = client.and_then(|client| connect(client, shared)) else { continue };
@@ -193,17 +216,14 @@ fn pass_replies(mut node: &TcpStream, mut client: &TcpStream, shared: &Shared) -
             Break::Close(number) if at(number).is_some() => return client.write_all(&bytes[..at(number).unwrap_or(0)]),
             Break::Stall(number) if first + len as u64 > number => {
                 client.write_all(&bytes[..number.saturating_sub(first) as usize])?;
-                while !shared.stop.load(Ordering::Acquire) && *shared.how.lock() == how {
-                    std::thread::sleep(Duration::from_millis(2));
-                }
+                shared.changed.wait_while(&mut shared.how.lock(), |now| !shared.has_stopped() && *now == how);
                 client.write_all(&bytes[number.saturating_sub(first) as usize..])?;
             }
             Break::Trickle(number, pause) if first + len as u64 > number => {
                 for byte in bytes.chunks(1) {
-                    if shared.stop.load(Ordering::Acquire) {
+                    if shared.stops_within(pause) {
                         return Ok(());
                     }
-                    std::thread::sleep(pause);
                     client.write_all(byte)?;
                 }
             }
