@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{content, id, soon, start, start_with};
+use common::{TestNode, content, id, soon, start, start_with};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Write as _};
 use std::path::Path;
@@ -99,6 +99,16 @@ impl Process {
     }
 }
 
+/// Waits until the node has looked once more for processes that have ended.
+fn wait_for_a_look(node: &TestNode) {
+    let mut late = Process::start(node.node.socket_path());
+    assert_eq!(late.ask("reserve"), "taken");
+    assert_eq!(late.ask("reconnect"), "connected");
+    eventually("its reservation is late", || node.metric("tidepool_node_quarantined_reservations") == 1);
+    late.signal(Signal::KILL);
+    eventually("its end is noticed", || node.metric("tidepool_node_quarantined_reservations") == 0);
+}
+
 impl Drop for Process {
     fn drop(&mut self) {
         let _ = self.child.kill();
@@ -156,7 +166,7 @@ fn a_stopped_writer_keeps_its_space_until_it_ends() {
     let mut writer = Process::start(node.node.socket_path());
     assert_eq!(writer.ask("reserve"), "taken");
     writer.signal(Signal::STOP);
-    std::thread::sleep(std::time::Duration::from_millis(300));
+    wait_for_a_look(&node);
     assert_eq!(node.metric("tidepool_node_reserved"), 1, "a stopped process may still write");
     writer.signal(Signal::CONT);
     assert_eq!(writer.ask("fill"), "filled");
@@ -203,7 +213,8 @@ fn a_killed_viewer_lets_its_views_go() {
     let mut viewer = Process::start(node.node.socket_path());
     assert_eq!(viewer.ask("view"), "true");
     assert_eq!(viewer.ask("reconnect"), "connected");
-    std::thread::sleep(std::time::Duration::from_millis(300));
+    eventually("its first connection is over", || node.metric("tidepool_node_connections") == 2);
+    wait_for_a_look(&node);
     assert_eq!(node.metric("tidepool_node_views"), 1, "a closed socket does not unpin");
     viewer.signal(Signal::KILL);
     eventually("the view is gone", || node.metric("tidepool_node_views") == 0);

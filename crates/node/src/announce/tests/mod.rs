@@ -166,7 +166,9 @@ fn under_full_churn_and_with_lines_cut_the_catalog_ends_equal_to_the_inventory()
     let proxy = Proxy::new(server.address());
     // A short journal: catching up after a cut overruns it now and then.
     let inventory = Arc::new(MemoryInventory::new(200));
-    let announcer = announce(&inventory, vec![proxy.address.to_string()]);
+    let retry_within = Duration::from_millis(10);
+    let config = AnnounceConfig { silence: Duration::from_millis(500), retry_within, ..AnnounceConfig::default() };
+    let announcer = Announcer::start(inventory.clone(), info("n"), vec![proxy.address.to_string()], config).unwrap();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -179,15 +181,16 @@ fn under_full_churn_and_with_lines_cut_the_catalog_ends_equal_to_the_inventory()
                 } else {
                     inventory.remove(block)
                 }
+                // Whoever sends the changes gets at them, too.
                 if n.is_multiple_of(256) {
-                    std::thread::sleep(Duration::from_micros(200));
+                    std::thread::yield_now();
                 }
             }
         });
         for cut in 0..20 {
             // Each cut hits a stream that is at work, however long it took to come back.
             eventually("a further snapshot has begun", || announcer.status()[0].snapshots > cut);
-            std::thread::sleep(Duration::from_millis(10 + cut * 3));
+            proxy.pass(1 + cut * 3000);
             proxy.cut();
         }
         stop.store(true, Ordering::Relaxed);

@@ -4,7 +4,9 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::Instant;
+use tidepool_locks::{Condvar, Mutex};
+use tidepool_testing::PATIENCE;
 
 /// See the file's head.
 pub(super) struct Proxy {
@@ -13,9 +15,14 @@ pub(super) struct Proxy {
 }
 
 struct Shared {
-    held: AtomicBool,
+    held: Mutex<bool>,
+    /// Nothing is held any more.
+    released: Condvar,
     over: AtomicBool,
-    lines: tidepool_locks::Mutex<Vec<Line>>,
+    /// Bytes, in both directions.
+    passed: Mutex<u64>,
+    carried: Condvar,
+    lines: Mutex<Vec<Line>>,
 }
 
 /// One connection through the proxy.
@@ -31,9 +38,12 @@ impl Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let shared = Arc::new(Shared {
-            held: AtomicBool::new(false),
+            held: Mutex::default(),
+            released: Condvar::new(),
             over: AtomicBool::new(false),
-            lines: tidepool_locks::Mutex::default(),
+            passed: Mutex::default(),
+            carried: Condvar::new(),
+            lines: Mutex::default(),
         });
         let accepting = shared.clone();
         std::thread::spawn(move || {
@@ -54,7 +64,17 @@ impl Proxy {
 
     /// Nothing passes from now on, and nothing is closed.
     pub(super) fn hold(&self, held: bool) {
-        self.shared.held.store(held, Ordering::Relaxed);
+        *self.shared.held.lock() = held;
+        self.shared.released.notify_all();
+    }
+
+    /// Waits until so many further bytes have passed.
+    pub(super) fn pass(&self, bytes: u64) {
+        let mut passed = self.shared.passed.lock();
+        let (goal, until) = (*passed + bytes, Instant::now() + PATIENCE);
+        while *passed < goal {
+            assert!(!self.shared.carried.wait_until(&mut passed, until).timed_out(), "nothing passes");
+        }
     }
 
     /// Closes all lines.
@@ -80,12 +100,12 @@ impl Shared {
         std::thread::spawn(move || {
             let mut buffer = [0; 16 << 10];
             while let Ok(len @ 1..) = from.read(&mut buffer) {
-                while shared.held.load(Ordering::Relaxed) {
-                    std::thread::sleep(Duration::from_millis(1));
-                }
+                shared.released.wait_while(&mut shared.held.lock(), |held| *held);
                 if to.write_all(&buffer[..len]).is_err() {
                     break;
                 }
+                *shared.passed.lock() += len as u64;
+                shared.carried.notify_all();
             }
             if !unnoticed.load(Ordering::Relaxed) {
                 let _ = from.shutdown(Shutdown::Both);
