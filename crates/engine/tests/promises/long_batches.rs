@@ -7,7 +7,10 @@ use crate::reports::{eventually, wait, wait_for};
 use rustix::process::Signal;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread::JoinHandle;
 use std::time::Duration;
+use tidepool_client::door::{DoorError, Moment};
 use tidepool_client::{Client, ClientConfig, NodeName, Pin, PutOptions, View};
 use tidepool_cuda::Driver as _;
 use tidepool_engine::{Direction, Finished, Mover as _, Placed, TransferConfig, Transfers};
@@ -30,6 +33,28 @@ fn fill(pool: &Pool, client: &Client) -> Vec<View> {
     }
     assert!(pool.node.as_ref().expect("a node").memory().stats().free_bytes < 6 << 20, "the pool has room");
     views
+}
+
+/// A moment that never comes. Says when a job waits for it, and when that is to end.
+struct Never(SyncSender<()>);
+
+impl Moment for Never {
+    fn wait(self: Box<Self>, go_on: &dyn Fn() -> bool) -> Result<bool, DoorError> {
+        let _ = self.0.send(());
+        eventually("the job is to end", || !go_on());
+        let _ = self.0.send(());
+        Ok(false)
+    }
+}
+
+/// Drops transfers, with jobs under way; when this returns, those of that direction have been told to end.
+fn end(transfers: Transfers, direction: Direction) -> JoinHandle<()> {
+    let (tell, told) = sync_channel(1);
+    transfers.submit_after(direction, job(99, &[], &[]), Some(Box::new(Never(tell))));
+    told.recv().expect("a job that waits");
+    let ending = std::thread::spawn(move || drop(transfers));
+    told.recv().expect("a job that ends");
+    ending
 }
 
 /// Every part was tried, each for as long as the deadline: nearly a minute for a GiB, in which the engine's blocks were held.
@@ -143,8 +168,7 @@ fn a_job_ends_with_the_flights_under_way_when_the_engine_does() {
         engine.driver.hold_after(0);
         transfers.submit(direction, job(1, &names, &blocks));
         eventually("two flights are under way", || begun.load(Ordering::Relaxed) == 2);
-        let ending = std::thread::spawn(move || drop(transfers));
-        std::thread::sleep(Duration::from_millis(200));
+        let ending = end(transfers, direction);
         engine.driver.go_on();
         ending.join().expect("ended");
         assert_eq!(engine.driver.copied() - before, 4 * BLOCK, "a {direction:?} went on");
@@ -198,8 +222,7 @@ fn a_load_from_another_host_ends_with_the_part_under_way_when_the_engine_does() 
     transfers.submit(Direction::Load, job(1, &names, &blocks));
     // Two parts: the second waits for the first one's copies.
     eventually("both halves are full", || client.stats().hits_tcp >= 10);
-    let ending = std::thread::spawn(move || drop(transfers));
-    std::thread::sleep(Duration::from_millis(200));
+    let ending = end(transfers, Direction::Load);
     engine.driver.go_on();
     ending.join().expect("ended");
     assert_eq!(client.stats().hits_tcp, 10, "blocks were fetched for an engine that ends");
@@ -218,7 +241,8 @@ fn memory_that_was_freed_while_the_pool_made_room_is_not_copied() {
     let config = TransferConfig { save_deadline: Duration::from_secs(5), ..TransferConfig::default() };
     let transfers = engine.transfers_with(&client, config);
     transfers.submit(Direction::Save, job(1, &[1], &[1]));
-    std::thread::sleep(Duration::from_millis(300));
+    let waiting = || pool.node.as_ref().expect("a node").memory().stats().waiting;
+    eventually("it waits for room", || waiting() == 1);
     assert!(!engine.driver.is_busy(), "the pool had room");
     engine.driver.free(engine.layers.remove(2));
     drop(views);
@@ -336,7 +360,7 @@ fn a_load_from_a_host_that_is_stopped_does_not_hold_up_one_from_another() {
     let transfers = engine.transfers(&client);
     stopped.signal(Signal::STOP);
     transfers.submit(Direction::Load, job(1, &[1], &[1]));
-    std::thread::sleep(Duration::from_millis(50));
+    eventually("it has both halves of its memory", || engine.driver.books().pinned == 2);
     transfers.submit(Direction::Load, job(2, &[2], &[2]));
     let first = wait(&transfers);
     stopped.signal(Signal::CONT);

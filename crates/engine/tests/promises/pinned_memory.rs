@@ -5,7 +5,6 @@ use crate::gpu::{Engine, Pool, Watched, done, job, key, start_node};
 use crate::reports::{eventually, wait, wait_for};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 use tidepool_client::door::Door;
 use tidepool_engine::Direction;
 
@@ -82,7 +81,7 @@ fn memory_that_is_let_go_under_a_copy_is_not_pinned_twice() {
     eventually("the first is under way", || engine.driver.is_busy());
     drop(pinned);
     loader.submit(Direction::Load, job(2, &[2], &[5]));
-    std::thread::sleep(Duration::from_millis(100));
+    eventually("both are under way", || engine.driver.events_asked_after() == 2);
     engine.driver.go_on();
     let over = wait_for(2, &loader);
     assert!(over.iter().all(|job| job.failed.is_empty()), "{over:?}");
@@ -110,13 +109,13 @@ fn a_node_that_joins_while_the_last_connector_closes_does_not_stay_pinned() {
     let pinned = client.pin_for_device(&door);
     pool.node = Some(start_node("n0", &pool.config()));
     eventually("it is being pinned", || begun.load(Ordering::Relaxed));
+    let having = Arc::strong_count(&door);
     let closing = std::thread::spawn(move || drop(pinned));
-    std::thread::sleep(Duration::from_millis(100));
+    eventually("the door is wanted no more", || Arc::strong_count(&door) < having);
     may_end.store(true, Ordering::Relaxed);
     closing.join().expect("closed");
-    eventually("it is let go", || engine.driver.books().pinned == 0);
-    std::thread::sleep(Duration::from_millis(100));
-    assert_eq!(engine.driver.books().pinned, 0, "it was pinned once more");
+    eventually("nobody is left who could pin", || Arc::strong_count(&door) == 1);
+    assert_eq!(engine.driver.books().pinned, 0, "it stayed pinned, or was pinned once more");
     drop((client, door));
     engine.end();
 }
