@@ -4,7 +4,7 @@ use rustix::process::{Pid, Signal, WaitOptions};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tempfile::TempDir;
 use tidepool_catalog::{CatalogConfig, Server};
 use tidepool_client::catalogs::NodeState;
@@ -89,19 +89,18 @@ impl Cluster {
     }
 
     pub(crate) fn client_with(&self, nodes: usize, change: impl Fn(&mut ClientConfig)) -> Client {
-        let until = Instant::now() + Duration::from_secs(20);
-        loop {
+        let mut connected = None;
+        eventually("the nodes join", || {
             let (dir, catalogs) = (self.dir().to_owned(), self.catalogs());
             let mut config = ClientConfig { dir, catalogs, ..ClientConfig::default() };
             change(&mut config);
             let client = Client::connect(config).expect("a client");
             let ready = |state| self.catalogs.is_empty() || state == Some(NodeState::Alive);
-            if client.members().iter().filter(|member| ready(member.state)).count() == nodes {
-                return client;
-            }
-            assert!(Instant::now() < until, "the nodes did not join: {:?}", client.members());
-            std::thread::sleep(Duration::from_millis(10));
-        }
+            let joined = client.members().iter().filter(|member| ready(member.state)).count();
+            connected = Some(client);
+            joined == nodes
+        });
+        connected.expect("it was waited for")
     }
 
     pub(crate) fn metric(&self, node: usize, name: &str) -> u64 {
