@@ -5,10 +5,10 @@ mod common;
 use common::{Daemon, code, entries, json, metric, pool_args, stderr};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use std::fs::File;
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::Duration;
 use tidepool_testing::{eventually, memory_dir};
 
 /// More requests than will ever be played.
@@ -73,31 +73,42 @@ fn a_pool_that_vanishes_leaves_a_partial_report() {
     assert!(replay["remarks"].to_string().contains("still answered without the pool"), "{replay}");
 }
 
+/// Whether a replay's log says that its pool takes nothing, for so many seconds at the least, in which so many look-ups failed.
+fn has_missed(log: &Path, lookups: u64, seconds: f64) -> bool {
+    let said = std::fs::read_to_string(log).unwrap();
+    said.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()).any(|line| {
+        line["message"] == "the pool takes nothing"
+            && line["failed_lookups"].as_u64().is_some_and(|failed| failed >= lookups)
+            && line["seconds"].as_f64().is_some_and(|lasts| lasts >= seconds)
+    })
+}
+
 /// Tens of thousands of blocks were not taken, and the report said nothing of it, nor did the exit code.
 #[test]
 fn a_pool_that_vanishes_and_comes_back_leaves_a_report_that_says_when_and_what_failed() {
-    let dir = memory_dir();
-    let page = dir.path().join("page.html");
+    let (dir, files) = (memory_dir(), tempfile::tempdir().unwrap());
+    let [page, said] = ["page.html", "stderr"].map(|name| files.path().join(name));
     let mut pool = Daemon::pool(dir.path());
     let catalog = pool.address("catalog", "listen").to_owned();
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidepool"));
     command.args(["replay", "--preset", "codex", "--sessions", "16", "--pace", "200", "--closed-loop", "--json"]);
     command.args(["--local", "1MiB", "--deadline", "500ms", "--catalogs", &catalog]);
+    command.args(["--log-level", "warn", "--log-format", "json"]);
     command.arg("--dir").arg(dir.path()).arg("--html").arg(&page);
-    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let child = command.stdout(Stdio::piped()).stderr(File::create(&said).unwrap()).spawn().unwrap();
     under_way(&pool);
     pool.signal(Signal::KILL);
     pool.wait();
-    // Long enough for requests to come that miss it: a hundred or so do in a second.
-    std::thread::sleep(Duration::from_secs(1));
+    // More than 1 % of 600 requests have missed it, and for longer than what is a wink.
+    eventually("the log says how many missed it", || has_missed(&said, 10, 0.2));
     let mut args = pool_args(dir.path());
     let listen = args.iter().position(|arg| *arg == "--catalog-listen").unwrap();
     args[listen + 1] = &catalog;
     pool = Daemon::start(&args);
     let output = child.wait_with_output().unwrap();
-    let why = "the pool failed in more than 1 %";
-    assert_eq!(code(&output), 4, "{}", stderr(&output));
-    assert!(stderr(&output).contains("the pool took nothing for ") && stderr(&output).contains(why));
+    let (said, why) = (std::fs::read_to_string(said).unwrap(), "the pool failed in more than 1 %");
+    assert_eq!(code(&output), 4, "{said}");
+    assert!(said.contains("the pool took nothing for ") && said.contains(why), "{said}");
     let found = json(&output);
     let replay = &found["replay"];
     assert_eq!((&replay["partial"], &replay["ended_early"]), (&Value::Bool(true), &Value::Null), "{replay}");

@@ -57,10 +57,16 @@ impl Contact {
     pub(crate) fn took(&self, now: Duration) {
         let mut state = self.state.lock();
         let State { failed_puts, failed_lookups, .. } = *state;
-        if let Some(Refusing { began, .. }) = state.refusing.take() {
+        let refusing = state.refusing.take();
+        if let Some(Refusing { began, .. }) = refusing {
             state.outage(Outage { began, ended: now, failed_puts, failed_lookups });
         }
         (state.failed_puts, state.failed_lookups) = (0, 0);
+        drop(state);
+        if let Some(Refusing { since, .. }) = refusing {
+            let seconds = since.elapsed().as_secs_f64();
+            tracing::info!(seconds, failed_puts, failed_lookups, "the pool takes blocks again");
+        }
     }
 
     /// No catalog answered a look-up.
@@ -74,7 +80,11 @@ impl Contact {
         let mut state = self.state.lock();
         state.failed_puts += blocks as u64;
         let first = || Refusing { since: Instant::now(), began, block, counts };
-        state.refusing.get_or_insert_with(first).since.elapsed() >= GONE_AFTER
+        let lasts = state.refusing.get_or_insert_with(first).since.elapsed();
+        let State { failed_puts, failed_lookups, .. } = *state;
+        drop(state);
+        tracing::warn!(seconds = lasts.as_secs_f64(), failed_puts, failed_lookups, "the pool takes nothing");
+        lasts >= GONE_AFTER
     }
 
     /// The first block that it has not taken; none while it takes blocks.
