@@ -57,7 +57,7 @@ impl Drop for Turn<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
+    use tidepool_testing::eventually;
 
     #[test]
     fn who_came_first_is_first_also_after_a_break() {
@@ -73,9 +73,7 @@ mod tests {
                 });
             }
             // The first has had its turn, and wants another one: all three wait now.
-            while turns.state.lock().waiting.len() < 3 {
-                std::thread::sleep(Duration::from_millis(1));
-            }
+            eventually("all three wait", || turns.state.lock().waiting.len() == 3);
             drop(first);
         });
         assert_eq!(*order.lock(), places);

@@ -1,6 +1,6 @@
 //! A replay against a real pool finds what the simulator says, notices every wrong byte, and survives the end of the pool.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tidepool_catalog::{CatalogConfig, Server};
@@ -9,6 +9,7 @@ use tidepool_node::{Node, NodeConfig};
 use tidepool_replay::{Outage, Partial, Progress, Replay, Settings, run};
 use tidepool_sim::Blocks;
 use tidepool_sim::cluster::{self, Cluster, OpenLoop, Routing};
+use tidepool_testing::eventually;
 use tidepool_trace::{BlockHash, Millis, Request};
 use tidepool_types::ByteSize;
 use tidepool_workload::Agents;
@@ -189,9 +190,7 @@ fn a_pool_that_vanishes_leaves_a_report_of_the_time_while_there_was_one() {
     let started = Instant::now();
     let played = std::thread::scope(|scope| {
         let played = scope.spawn(|| run(&settings, OpenLoop::new((0..).map(request)), &progress));
-        while progress.put_blocks.load(Ordering::Relaxed) < 50 {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        eventually("blocks of many requests", || progress.put_blocks.load(Ordering::Relaxed) >= 50);
         pool.node.take();
         played.join().unwrap().unwrap()
     });
@@ -212,11 +211,6 @@ fn without_a_pool_in_the_end(then: impl FnOnce(&mut TestPool) + Send) -> (Replay
     let mut settings = settings(Some(pool.client()));
     (settings.cluster.engines, settings.cluster.batch, settings.cluster.local_blocks) = (1, 1, Blocks(0));
     let progress = Progress::default();
-    let until = |counter: &AtomicU64| {
-        while counter.load(Ordering::Relaxed) == 0 {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    };
     let requests = [0, 1].map(|n| {
         let (at, blocks) = (Millis(n), vec![BlockHash(n)]);
         Request { at, input_tokens: 512, output_tokens: 1, blocks, origin: None }
@@ -229,10 +223,10 @@ fn without_a_pool_in_the_end(then: impl FnOnce(&mut TestPool) + Send) -> (Replay
             }
         });
         let played = scope.spawn(|| run(&settings, OpenLoop::new(source), &progress));
-        until(&progress.put_blocks);
+        eventually("a block is put", || progress.put_blocks.load(Ordering::Relaxed) > 0);
         pool.node.take();
         gone.send(()).unwrap();
-        until(&progress.failed_puts);
+        eventually("a block is refused", || progress.failed_puts.load(Ordering::Relaxed) > 0);
         then(&mut pool);
         (played.join().unwrap().unwrap(), progress.failed_puts.load(Ordering::Relaxed))
     })
