@@ -10,9 +10,10 @@ use std::{
     net::TcpStream,
     path::{Path, PathBuf},
     process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio},
-    time::{Duration, Instant},
+    time::Duration,
 };
 use tempfile::TempDir;
+use tidepool_testing::eventually;
 
 /// Longer than anything here takes on the slowest machine; only a failing test gets there.
 pub(crate) const AGES: Duration = Duration::from_secs(60);
@@ -128,14 +129,12 @@ impl Daemon {
 
     /// Waits for its end.
     pub(crate) fn wait(mut self) -> ExitStatus {
-        let until = Instant::now() + AGES;
-        while Instant::now() < until {
-            if let Some(status) = self.child.try_wait().expect("a child can be waited for") {
-                return status;
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        panic!("the daemon did not end");
+        let mut ended = None;
+        eventually("the daemon ends", || {
+            ended = self.child.try_wait().expect("a child can be waited for");
+            ended.is_some()
+        });
+        ended.expect("it was waited for")
     }
 
     /// Has it end in order.

@@ -1,14 +1,23 @@
 //! Processes of a pool, started for one test and ended with it.
 
 use super::signals;
+use super::worker::DEADLINE;
 use rustix::process::Signal;
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
-use tidepool_client::{Client, ClientConfig};
+use tidepool_client::catalogs::NodeState;
+use tidepool_client::{Client, ClientConfig, NodeName, PoolNode};
 pub(crate) use tidepool_testing::eventually;
+use tidepool_transfer::conn::{ConnError, Connection, TcpOptions};
+use tidepool_types::{ClientId, Deadline};
+use tidepool_wire::message::Hello;
+
+/// Short limits for catalogs, so that a stop can outlast them.
+pub(crate) const LIMITS: [&str; 4] = ["--suspect-after", "300ms", DEAD_SOON[0], DEAD_SOON[1]];
+pub(crate) const DEAD_SOON: [&str; 2] = ["--dead-after", "1500ms"];
 
 /// A process that is killed when dropped.
 pub(crate) struct Process {
@@ -121,10 +130,30 @@ impl Cluster {
         }
     }
 
+    /// Waits until each catalog that knows a node says that it is in one of these states.
+    pub(crate) fn wait_until_seen(&self, node: usize, states: &[NodeState]) {
+        let name = NodeName::new(format!("node-{node}")).expect("valid");
+        for address in &self.addresses {
+            let client = client(std::slice::from_ref(address), None);
+            let is_so = |node: &PoolNode| node.name != name || node.state.is_some_and(|state| states.contains(&state));
+            eventually(&format!("{name} is one of {states:?}"), || {
+                let members = client.members();
+                !members.is_empty() && members.iter().all(is_so)
+            });
+        }
+    }
+
+    /// Waits until every node has given up on a catalog that does not answer.
+    pub(crate) fn wait_until_missed(&self, catalog: usize) {
+        let name = format!("tidepool_node_catalog_caught_up{{catalog=\"{}\"}}", self.addresses[catalog]);
+        for node in 0..self.nodes.len() {
+            eventually("a node goes on without the catalog", || self.metric(node, &name) == 0);
+        }
+    }
+
     /// A number of node `node`, as it reports it.
     pub(crate) fn metric(&self, node: usize, name: &str) -> u64 {
-        let stat =
-            self.client(Some(node)).node_stat(&tidepool_types::NodeName::new(format!("node-{node}")).expect("valid"));
+        let stat = self.client(Some(node)).node_stat(&NodeName::new(format!("node-{node}")).expect("valid"));
         let stat = stat.expect("the node answers");
         stat.into_iter().find(|(known, _)| known == name).unwrap_or_else(|| panic!("no metric {name}")).1
     }
@@ -140,10 +169,18 @@ pub(crate) fn client(catalogs: &[String], dir: Option<&Path>) -> Client {
         catalogs: catalogs.to_vec(),
         dir: dir.unwrap_or(Path::new("/nonexistent")).to_owned(),
         local: dir.is_some(),
-        deadline: Duration::from_secs(2),
+        deadline: DEADLINE,
         ..ClientConfig::default()
     };
     Client::connect(config).expect("the settings are valid")
+}
+
+/// Waits until every call of a client that is under way is past its deadline: one that begins now, and that nobody answers, ends.
+pub(crate) fn wait_past_every_deadline() {
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let (address, hello) = (silent.local_addr().expect("bound"), Hello { client: ClientId(1), wants_memory: false });
+    let answer = Connection::connect_tcp(address, &TcpOptions::default(), hello, Deadline::after(DEADLINE));
+    assert!(matches!(answer, Err(ConnError::TimedOut)), "{answer:?}");
 }
 
 /// The seed of this run.

@@ -1,11 +1,12 @@
 //! One thing is killed or stopped; what it costs, and how it heals.
 
-use super::cluster::{Cluster, client, content, eventually};
+use super::cluster::{Cluster, DEAD_SOON, client, content, eventually};
 use rustix::process::Signal;
 use std::io::Read as _;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use tidepool_client::catalogs::NodeState::{Dead, Suspect};
 use tidepool_client::{Client, ClientId, NodeName, PutOptions};
 
 fn put(client: &Client, key: &str) {
@@ -196,7 +197,7 @@ fn a_stopped_catalog_costs_one_bounded_wait() {
 }
 
 #[test]
-fn a_killed_node_is_no_longer_chosen_within_two_seconds_and_replicas_serve() {
+fn a_killed_node_is_not_chosen_once_the_catalogs_have_seen_its_end_and_replicas_serve() {
     let mut cluster = Cluster::start(3, "16MiB");
     let writer = cluster.client(None);
     let options = PutOptions { replicas: 2, ..PutOptions::default() };
@@ -209,7 +210,7 @@ fn a_killed_node_is_no_longer_chosen_within_two_seconds_and_replicas_serve() {
     killed.kill();
     let knocks = Knocks::at(&address);
     assert!(keys.iter().all(|key| hit(&writer, key)), "every block has a replica that lives");
-    std::thread::sleep(Duration::from_secs(2));
+    cluster.wait_until_seen(1, &[Suspect, Dead]);
     // One that knows only what the catalogs say: had they still named the dead node, it would have called there.
     let newcomer = cluster.client(None);
     for n in 0..60 {
@@ -234,7 +235,7 @@ fn a_killed_node_is_no_longer_chosen_within_two_seconds_and_replicas_serve() {
 
 #[test]
 fn a_stopped_node_costs_one_time_out_and_comes_back() {
-    let cluster = Cluster::start(2, "16MiB");
+    let cluster = Cluster::start_with(2, "16MiB", &DEAD_SOON);
     let writer = cluster.client(Some(1));
     let keys: Vec<String> = (0..40).map(|n| format!("stopped-{n}")).collect();
     keys.iter().for_each(|key| put_with(&writer, key, &prefer("node-1")));
@@ -247,7 +248,7 @@ fn a_stopped_node_costs_one_time_out_and_comes_back() {
     assert_eq!(hits, 0);
     assert!(took < Duration::from_secs(8), "forty gets of a stopped node took {took:?}");
     // Stopped for longer than every limit, then continued.
-    std::thread::sleep(Duration::from_secs(6));
+    cluster.wait_until_seen(1, &[Dead]);
     cluster.nodes[1].as_ref().unwrap().signal(Signal::CONT);
     cluster.wait_until_known(2);
     eventually("its blocks are found again", || keys.iter().all(|key| hit(&reader, key)));

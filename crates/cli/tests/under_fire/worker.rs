@@ -1,21 +1,30 @@
 //! A client process: this test program, run again. It does random operations and checks every answer against a model
 //! that knows what may be.
 
-use super::cluster::{Random, content};
+use super::cluster::{Random, content, eventually};
+use super::signals;
+use rustix::process::Signal;
+use std::fs::File;
+use std::io::Write as _;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use tempfile::NamedTempFile;
 use tidepool_client::{Client, ClientConfig, GetInto, PutItem, PutOptions};
 use tidepool_transfer::fault::FaultPlan;
 
 const PLAN: &str = "TIDEPOOL_TEST_WORKER";
+/// Whether this process, as a worker, was told to end.
+static IS_OVER: AtomicBool = AtomicBool::new(false);
 /// Keys that all workers put and get.
 const SHARED_KEYS: u64 = 400;
 /// Keys that only their worker puts and removes.
 const OWN_KEYS: u64 = 60;
 /// What a call may take past its deadline: its thread may have to wait for a core, on a machine that many tests share.
 const SLACK: Duration = Duration::from_secs(2);
-const DEADLINE: Duration = Duration::from_secs(2);
+/// What each of its calls has.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(2);
 
 /// What a worker does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,33 +39,85 @@ pub(crate) struct Work {
     pub(crate) number: u64,
     pub(crate) seed: u64,
     pub(crate) role: Role,
-    pub(crate) seconds: u64,
     /// How long it may be stopped in the middle of a call.
     pub(crate) stopped_for: Duration,
     /// Whether no process dies or stops: what was removed everywhere is then gone for good.
     pub(crate) calm: bool,
 }
 
+/// A worker's process. It works until it is told to end.
+pub(crate) struct Running {
+    child: Child,
+    /// A byte for each step that is done.
+    steps: NamedTempFile,
+}
+
 /// Starts a worker on the host whose sockets are in `dir`, or on none.
-pub(crate) fn start(work: &Work, catalogs: &[String], dir: Option<PathBuf>) -> Child {
+pub(crate) fn start(work: &Work, catalogs: &[String], dir: Option<PathBuf>) -> Running {
     let dir = dir.map(|dir| dir.display().to_string()).unwrap_or_default();
-    let Work { number, seed, role, seconds, stopped_for, calm } = work;
-    let (catalogs, stopped_for) = (catalogs.join(","), stopped_for.as_millis());
-    let plan = format!("{number};{seed};{catalogs};{dir};{seconds};{role:?};{stopped_for};{calm}");
-    Command::new(std::env::current_exe().expect("the test program"))
+    let steps = NamedTempFile::new().expect("a file");
+    let Work { number, seed, role, stopped_for, calm } = work;
+    let (catalogs, stopped_for, path) = (catalogs.join(","), stopped_for.as_millis(), steps.path().display());
+    let plan = format!("{number};{seed};{catalogs};{dir};{path};{role:?};{stopped_for};{calm}");
+    let child = Command::new(std::env::current_exe().expect("the test program"))
         .args(["--exact", "worker::worker_process", "--nocapture", "--test-threads=1"])
         .env(PLAN, plan)
+        .stdin(Stdio::piped())
         .stdout(Stdio::inherit())
         .spawn()
-        .expect("the worker starts")
+        .expect("the worker starts");
+    Running { child, steps }
+}
+
+impl Running {
+    /// Steps that it has done.
+    pub(crate) fn steps(&self) -> u64 {
+        self.steps.as_file().metadata().expect("an open file").len()
+    }
+
+    /// Waits until it has done so many further steps.
+    pub(crate) fn goes_on(&self, steps: u64) {
+        go_on(std::slice::from_ref(self), steps);
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        signals::send(&self.child, signal);
+    }
+
+    /// Kills it; how it has ended.
+    pub(crate) fn kill(mut self) -> ExitStatus {
+        self.signal(Signal::KILL);
+        self.child.wait().expect("a child can be waited for")
+    }
+
+    /// Has it end after the step that it is at, and checks that all was well.
+    pub(crate) fn end(mut self) {
+        drop(self.child.stdin.take());
+        let ended = self.child.wait().expect("a child can be waited for");
+        assert!(ended.success(), "a worker failed: {ended}");
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // A stopped process is killed too; one that has ended already needs nothing.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Waits until workers have done so many further steps together.
+pub(crate) fn go_on(workers: &[Running], steps: u64) {
+    let done = || workers.iter().map(Running::steps).sum::<u64>();
+    let goal = done() + steps;
+    eventually("workers go on", || done() >= goal);
 }
 
 /// Not a test of its own: what workers run.
 #[test]
 fn worker_process() {
     let Ok(plan) = std::env::var(PLAN) else { return };
-    let [number, seed, catalogs, dir, seconds, role, stopped_for, calm] = plan.split(';').collect::<Vec<_>>()[..]
-    else {
+    let [number, seed, catalogs, dir, steps, role, stopped_for, calm] = plan.split(';').collect::<Vec<_>>()[..] else {
         panic!("{plan}")
     };
     let number: u64 = number.parse().unwrap();
@@ -80,14 +141,20 @@ fn worker_process() {
         faults,
         ..ClientConfig::default()
     };
+    // Ends with whoever started it, if not before.
+    std::thread::spawn(|| {
+        let _ = std::io::stdin().lines().count();
+        IS_OVER.store(true, Ordering::Relaxed);
+    });
     let random = Random(seed.parse::<u64>().unwrap() ^ number << 32);
     let client = Client::connect(config).unwrap();
     let allowed = DEADLINE + SLACK + Duration::from_millis(stopped_for.parse().unwrap());
     let (state, calm) = ([Known::Absent; OWN_KEYS as usize], calm.parse().unwrap());
     let mut worker = Worker { number, client, role, allowed, calm, random, state, tally: Tally::default() };
-    let until = Instant::now() + Duration::from_secs(seconds.parse().unwrap());
-    while Instant::now() < until {
+    let mut steps = File::options().append(true).open(steps).unwrap();
+    while !IS_OVER.load(Ordering::Relaxed) {
         worker.step();
+        steps.write_all(b".").unwrap();
     }
     println!("worker {number}: {:?}", worker.tally);
     let Tally { puts, put_failures, hits, gone, .. } = worker.tally;
