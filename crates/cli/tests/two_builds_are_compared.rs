@@ -163,7 +163,7 @@ fn a_run_that_fails_names_its_build_its_field_and_its_last_words() {
         assert!(said.contains("new build, put_vs_memcpy: "), "{said}");
         assert!(why.iter().all(|why| said.contains(why)), "{said}");
     };
-    fails("echo first >&2; echo out of memory >&2; exit 3", &["exit status: 3", "first\nout of memory"]);
+    fails("echo first >&2; echo out of memory >&2; exit 3", &["exit status: 3", "first\ntidepool: out of memory"]);
     fails("echo '{\"context\": {\"notes\": [\"no node\"]}}'; exit 1", &["no node", "its standard error is empty"]);
     fails("echo not JSON; echo last words >&2", &["printed no JSON", "last words"]);
     fails("echo '{}'", &["its JSON has no figure of put_vs_memcpy"]);
