@@ -48,6 +48,16 @@ impl Cluster {
         Self { catalogs: (0..catalogs).map(start).collect(), ..Self::without_catalog(0) }
     }
 
+    /// Has a catalog end, and another one with nothing in its memory begin at its address.
+    pub(crate) fn restart_catalog(&mut self, catalog: usize, config: &CatalogConfig) {
+        let listen = self.catalogs[catalog].address();
+        drop(self.catalogs.remove(catalog));
+        eventually("the catalog's address is free again", || {
+            let fresh = Server::start(CatalogConfig { listen, ..config.clone() });
+            fresh.map(|fresh| self.catalogs.insert(catalog, fresh)).is_ok()
+        });
+    }
+
     pub(crate) fn without_catalog(nodes: usize) -> Self {
         let dir = tidepool_testing::memory_dir();
         let mut cluster = Self { catalogs: Vec::new(), nodes: Vec::new(), dir };

@@ -95,14 +95,7 @@ fn one_catalog_restarts(restarted: usize) {
     fill(&old, 40);
     far.signal(Signal::STOP);
     eventually("the catalogs give the node up", || cluster.catalogs.iter().all(is_dead));
-    let listen = cluster.catalogs[restarted].address();
-    drop(cluster.catalogs.remove(restarted));
-    let mut fresh = None;
-    eventually("the address is free again", || {
-        fresh = Server::start(CatalogConfig { listen, ..hasty() }).ok();
-        fresh.is_some()
-    });
-    cluster.catalogs.insert(restarted, fresh.unwrap());
+    cluster.restart_catalog(restarted, &hasty());
     let fresh = cluster.client_with(0, |config| config.local = false).within(Duration::from_secs(20));
     let mut answers = BTreeMap::new();
     for (number, client) in (0..20).map(|number| (number, &old)).chain((20..30).map(|number| (number, &fresh))) {
@@ -239,14 +232,7 @@ fn a_forgotten_node_that_a_restarted_catalog_admits_is_asked() {
     far.signal(Signal::STOP);
     eventually("the catalogs give the node up", || cluster.catalogs.iter().all(is_dead));
     assert_eq!(client.forget(&name("far")).unwrap().by, 2);
-    let listen = cluster.catalogs[1].address();
-    drop(cluster.catalogs.remove(1));
-    let mut fresh = None;
-    eventually("the address is free again", || {
-        fresh = Server::start(CatalogConfig { listen, ..hasty() }).ok();
-        fresh.is_some()
-    });
-    cluster.catalogs.push(fresh.unwrap());
+    cluster.restart_catalog(1, &hasty());
     far.signal(Signal::CONT);
     eventually("the restarted catalog admits the node", || is_back(&cluster.catalogs[1]));
     let fresh = cluster.client_with(0, |config| config.local = false);
@@ -275,14 +261,7 @@ fn a_stopped_node_of_this_host_is_named_though_no_catalog_knows_it() {
     let far = cluster.spawn_node("far");
     fill(&cluster.client_and(Over::Shm, 1), 1);
     far.signal(Signal::STOP);
-    let listen = cluster.catalogs[0].address();
-    cluster.catalogs.clear();
-    let mut fresh = None;
-    eventually("the address is free again", || {
-        fresh = Server::start(CatalogConfig { listen, ..hasty() }).ok();
-        fresh.is_some()
-    });
-    cluster.catalogs.extend(fresh);
+    cluster.restart_catalog(0, &hasty());
     eventually("the catalog knows the other node", || is_back(&cluster.catalogs[0]));
     let client = cluster.client(Over::Shm);
     assert_eq!(client.remove(key(0)).unwrap().unanswered, [name("far")]);
