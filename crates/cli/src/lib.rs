@@ -27,7 +27,7 @@ use commands::Usage;
 use config::{ConfigError, FieldErrors};
 use std::{error::Error, ffi::OsString, process::ExitCode, process::Termination};
 
-/// A command's exit status; docs/operations.md says what each means.
+/// A command's exit status; docs/operations/commands.md says what each means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Status(pub u8);
 

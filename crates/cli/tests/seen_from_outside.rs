@@ -1,4 +1,4 @@
-//! Metrics and health of running daemons; and that the page about operations lists every metric and every field.
+//! Metrics and health of running daemons; and that the pages about operations list every metric and every field.
 
 mod common;
 
@@ -12,7 +12,8 @@ use tidepool_transfer::conn::{ConnError, Connection, TcpOptions};
 use tidepool_types::{ClientId, Deadline};
 use tidepool_wire::message::{Hello, Reason};
 
-const OPERATIONS: &str = include_str!("../../../docs/operations.md");
+const METRICS: &str = include_str!("../../../docs/operations/metrics.md");
+const SETTINGS: &str = include_str!("../../../docs/operations/settings.md");
 
 #[test]
 fn health_says_ok_and_a_catalog_whether_it_is_complete() {
@@ -160,10 +161,10 @@ fn metrics_move() {
     assert_eq!(metric(node, "tidepool_node_blocks"), 0);
 }
 
-/// Names in backquotes that start a row of a table in the page.
+/// Names in backquotes that start a row of a table in the page of metrics.
 fn listed(prefix: &str) -> BTreeSet<String> {
     let name = |line: &str| line.strip_prefix("| `")?.split_once('`').map(|(name, _)| name.to_owned());
-    OPERATIONS.lines().filter_map(name).filter(|name| name.starts_with(prefix)).collect()
+    METRICS.lines().filter_map(name).filter(|name| name.starts_with(prefix)).collect()
 }
 
 #[test]
@@ -197,9 +198,9 @@ fn every_field_of_the_configuration_is_listed_in_the_docs_with_its_default() {
             expected += &format!("| `{section}.{}` | `{}` | {} |\n", field.key, field.default, field.help);
         }
     }
-    let rows = OPERATIONS
+    let rows = SETTINGS
         .lines()
         .filter(|line| Layer::sections().iter().any(|(name, _)| line.starts_with(&format!("| `{name}."))));
     let written: String = rows.map(|row| format!("{row}\n")).collect();
-    assert!(written == expected, "the table in docs/operations.md should be:\n{expected}");
+    assert!(written == expected, "the table in docs/operations/settings.md should be:\n{expected}");
 }
