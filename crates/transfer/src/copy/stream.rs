@@ -30,7 +30,7 @@ mod x86 {
     const AMD_IN_QUARTERS: u32 = 0x1a;
 
     /// Whether copying quarters side by side is faster: several streams, in pages far from each other, keep more of the memory
-    /// busy than one. On AMD's processors before Zen 5 (measured on an EPYC 9004) they are slower instead (docs/performance.md).
+    /// busy than one. On AMD's processors before Zen 5 (measured on an EPYC 9004) they are slower instead (docs/lab/copies.md).
     pub(in super::super) fn is_in_quarters() -> bool {
         static IS: LazyLock<bool> = LazyLock::new(|| {
             let maker = __cpuid(0);
