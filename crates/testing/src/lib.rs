@@ -42,6 +42,18 @@ pub fn memory_dir() -> TempDir {
     tempfile::tempdir_in("/dev/shm").expect("a directory in shared memory")
 }
 
+/// The bytes of a fixture: hexadecimal digits in pairs, apart or not, and comments from `#` to the end of a line.
+///
+/// # Panics
+/// When there is anything else in it.
+#[must_use]
+pub fn annotated_hex(text: &str) -> Vec<u8> {
+    let uncommented = text.lines().filter_map(|line| line.split('#').next());
+    let digits: String = uncommented.flat_map(str::split_whitespace).collect();
+    let byte = |i: usize| u8::from_str_radix(&digits[i..i + 2], 16).expect("two hexadecimal digits");
+    (0..digits.len()).step_by(2).map(byte).collect()
+}
+
 /// `len` bytes that differ from seed to seed and along the block.
 #[must_use]
 pub fn content(seed: u64, len: usize) -> Vec<u8> {
