@@ -184,7 +184,7 @@ impl Client {
     ) -> Result<(), NodeError> {
         let from = (self.address_of(&source.key, deadline)?, source.key.epoch);
         match pull(target, from, remove_source, vec![key.to_vec()], deadline)?.first() {
-            Some(PullOutcome::Copied | PullOutcome::Held) => Ok(()),
+            Some(PullOutcome::Copied | PullOutcome::Held | PullOutcome::Joined) => Ok(()),
             Some(PullOutcome::Missing) | None => Err(NodeError::NotFound),
             Some(PullOutcome::NoSpace) => Err(NodeError::NoSpace(target.key.name.clone())),
             Some(PullOutcome::Unavailable) => Err(NodeError::Unreachable(source.key.name.clone())),
@@ -238,14 +238,14 @@ impl Client {
 
     /// Nodes that hold a block and have just said so, and those that may hold it and did not answer.
     fn confirmed_holders(&self, id: BlockId, deadline: Deadline) -> (Vec<Arc<Peer>>, Vec<NodeName>) {
-        let question = |peer| (peer, Request::Confirm(vec![id]));
+        let question = |peer| (peer, Request::Confirm(vec![id].into()));
         let Holders { peers, out_of_reach: mut silent, .. } = self.holders_of(id, deadline);
         let questions: Vec<_> = peers.into_iter().map(question).collect();
         let answers = fan_out(&questions, deadline);
         let mut confirmed = Vec::new();
         for ((peer, _), answer) in questions.into_iter().zip(answers) {
             match answer {
-                Ok(Reply::Found(found)) if found.first().is_some_and(Option::is_some) => confirmed.push(peer),
+                Ok(Reply::Found(found)) if found.copies.first().is_some_and(Option::is_some) => confirmed.push(peer),
                 Ok(Reply::Found(_)) => {}
                 Err(NodeError::Ended(_)) if !self.is_alive(&peer.key) => {}
                 _ => silent.push(peer.key.name.clone()),

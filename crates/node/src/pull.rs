@@ -92,7 +92,7 @@ fn pull_missing(
     }
     let mut connection = connect(shared, pull, until)?;
     let ids = wanted.iter().map(|(_, id)| *id).collect();
-    let offer = Offer { node: shared.config.name.to_string(), ids };
+    let offer = Offer { node: shared.config.name.to_string(), ids, ..Offer::default() };
     let Reply::Found(found) = ask(shared, &mut connection, &Request::Offer(offer), until)? else {
         return Err(Error::Unexpected("not an answer to Offer"));
     };
@@ -102,7 +102,7 @@ fn pull_missing(
     let seed = shared.config.faults.seed ^ wanted[0].1.words()[0];
     let (config, faults) = (TcpConfig::default(), FaultPlan { seed, ..shared.config.faults.clone() });
     let mut transport = tcp::open(address, pull.epoch, shared.client, config, &faults, welcome)?;
-    for ((index, id), found) in wanted.into_iter().zip(found) {
+    for ((index, id), found) in wanted.into_iter().zip(found.copies) {
         outcomes[index] = match found {
             None => PullOutcome::Missing,
             Some(_) if shared.stop.is_set() => PullOutcome::Unavailable,

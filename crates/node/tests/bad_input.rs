@@ -75,9 +75,9 @@ fn impossible_requests_are_refused_and_the_connection_lives() {
     let refused = refusal(client.connection.call(&write, &[IoSlice::new(&payload)], soon()).unwrap_err());
     assert_eq!(refused.reason, Reason::Invalid);
     let items = vec![ReserveItem { key: b"k".to_vec(), len: 1 }];
-    let mapped = Request::Reserve(Reserve { wait_millis: 1, mapped: true, items });
+    let mapped = Request::Reserve(Reserve { wait_millis: 1, mapped: true, items, ..Reserve::default() });
     assert_eq!(refusal(client.call(&mapped).unwrap_err()).reason, Reason::NotHere);
-    assert_eq!(refusal(client.call(&Request::View(vec![])).unwrap_err()).reason, Reason::NotHere);
+    assert_eq!(refusal(client.call(&Request::View(vec![].into())).unwrap_err()).reason, Reason::NotHere);
     client.put(b"k", &payload);
     assert!(client.holds(b"k"));
 }
@@ -89,7 +89,7 @@ fn reports_of_uses_never_turn_a_counter_back() {
     let node = start("touch");
     let names = ["tidepool_node_hits_total{transport=\"shm\"}", "tidepool_node_foreign_hits_total"];
     let (hits, most) = (u64::MAX, u64::MAX);
-    let touch = Touch { slots: Vec::new(), hits, foreign_hits: most, bytes: most, lost_races: most };
+    let touch = Touch { hits, foreign_hits: most, bytes: most, lost_races: most, ..Touch::default() };
     let report = |mut client: common::Client| {
         assert!(client.connection.send_one_way(&Request::Touch(touch.clone())).unwrap());
         // Answered after the report is in.

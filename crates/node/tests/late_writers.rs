@@ -41,7 +41,7 @@ fn child_process() {
             // Asks for space and never reads the answer.
             "ask" => {
                 let items = vec![ReserveItem { key: b"asked".to_vec(), len: 1 << 20 }];
-                let reserve = Reserve { wait_millis: 50, mapped: true, items };
+                let reserve = Reserve { wait_millis: 50, mapped: true, items, ..Reserve::default() };
                 client.connection.send(&Request::Reserve(reserve), &[], soon()).unwrap();
                 println!("asked");
             }
@@ -52,7 +52,7 @@ fn child_process() {
                 println!("filled");
             }
             "view" => {
-                let Reply::Views(views) = client.call(&Request::View(vec![id(b"k")])).unwrap() else { panic!() };
+                let Reply::Views(views) = client.call(&Request::View(vec![id(b"k")].into())).unwrap() else { panic!() };
                 println!("{}", matches!(views[0], ViewOutcome::Pinned { .. }));
             }
             "reconnect" => {

@@ -8,7 +8,7 @@ use tidepool_wire::message::{Reply, Request, Reserve, ReserveItem, ReserveOutcom
 
 fn reserve(key: &[u8], len: u64, mapped: bool) -> Request {
     let items = vec![ReserveItem { key: key.to_vec(), len }];
-    Request::Reserve(Reserve { wait_millis: 10_000, mapped, items })
+    Request::Reserve(Reserve { wait_millis: 10_000, mapped, items, ..Reserve::default() })
 }
 
 /// Sends a request and does not wait for its reply.
@@ -30,7 +30,7 @@ fn a_view_whose_reply_was_never_read_is_let_go() {
     writer.put(b"k", &content(b"k", 5000));
     for round in 0..60 {
         let mut viewer = node.unix(2);
-        ask(&mut viewer, &Request::View(vec![id(b"k")]));
+        ask(&mut viewer, &Request::View(vec![id(b"k")].into()));
         match round % 3 {
             // At once: the request may not even have been read.
             0 => {}
@@ -59,8 +59,8 @@ fn a_view_is_let_go_though_its_client_had_asked_on() {
     for round in 0..20 {
         let mut viewer = node.unix(2);
         for _ in 0..3 {
-            ask(&mut viewer, &Request::View(vec![id(b"k")]));
-            ask(&mut viewer, &Request::Confirm(vec![id(b"k")]));
+            ask(&mut viewer, &Request::View(vec![id(b"k")].into()));
+            ask(&mut viewer, &Request::Confirm(vec![id(b"k")].into()));
         }
         if round % 2 == 0 {
             eventually("the block is pinned", || node.metric("tidepool_node_views") == 1);
@@ -71,8 +71,8 @@ fn a_view_is_let_go_though_its_client_had_asked_on() {
     }
     // Whoever asks on and then reads has its views, and may let go of them and hang up in one breath.
     let mut viewer = node.unix(2);
-    ask(&mut viewer, &Request::View(vec![id(b"k")]));
-    ask(&mut viewer, &Request::Confirm(vec![id(b"k")]));
+    ask(&mut viewer, &Request::View(vec![id(b"k")].into()));
+    ask(&mut viewer, &Request::Confirm(vec![id(b"k")].into()));
     let (_, Reply::Views(views)) = viewer.connection.recv(soon()).unwrap() else { panic!("not views") };
     let [ViewOutcome::Pinned { slot, .. }] = views[..] else { panic!("{views:?}") };
     assert!(matches!(viewer.connection.recv(soon()).unwrap(), (_, Reply::Found(_))));
@@ -88,7 +88,7 @@ fn a_view_whose_reply_was_read_outlives_its_connection() {
     let mut writer = node.unix(1);
     writer.put(b"k", &content(b"k", 5000));
     let mut viewer = node.unix(2);
-    let Reply::Views(views) = viewer.call(&Request::View(vec![id(b"k")])).unwrap() else { panic!("not views") };
+    let Reply::Views(views) = viewer.call(&Request::View(vec![id(b"k")].into())).unwrap() else { panic!("not views") };
     let [ViewOutcome::Pinned { slot, .. }] = views[..] else { panic!("{views:?}") };
     drop(viewer);
     eventually("the connection ends", || node.metric("tidepool_node_connections") == 1);

@@ -93,7 +93,7 @@ fn a_full_node_may_want_to_see_a_block_twice() {
     assert_eq!(node.metric("tidepool_node_evictions_total"), 1);
     let terms = Terms { pin: Pin::Hard, ..Terms::default() };
     let items = vec![ReserveItem { key: b"pinned".to_vec(), len: 10_000 }];
-    let reserve = Reserve { wait_millis: 50, mapped: false, items };
+    let reserve = Reserve { wait_millis: 50, mapped: false, items, ..Reserve::default() };
     let reply = client.call(&Request::ReserveAs(ReserveAs { terms, reserve })).unwrap();
     assert!(matches!(reply, Reply::Reserved(outcomes) if matches!(outcomes[0], ReserveOutcome::Taken { .. })));
 }
@@ -107,7 +107,7 @@ fn a_batch_that_may_not_be_pinned_costs_others_one_block_at_most() {
     let pin = |client: &mut common::Client, keys: std::ops::Range<u32>| {
         let terms = Terms { pin: Pin::Hard, ..Terms::default() };
         let items = keys.map(|n| ReserveItem { key: n.to_le_bytes().to_vec(), len: 10_000 }).collect();
-        let reserve = Reserve { wait_millis: 50, mapped: false, items };
+        let reserve = Reserve { wait_millis: 50, mapped: false, items, ..Reserve::default() };
         match client.call(&Request::ReserveAs(ReserveAs { terms, reserve })).unwrap() {
             Reply::Reserved(outcomes) => outcomes,
             other => panic!("{other:?}"),
@@ -149,7 +149,7 @@ fn a_view_pins_within_its_limit_and_is_let_go() {
     let mut client = node.unix(1);
     client.put(b"a", &[1; 1000]);
     client.put(b"b", &[2; 1000]);
-    let view = Request::View(vec![id(b"a"), id(b"b"), id(b"absent")]);
+    let view = Request::View(vec![id(b"a"), id(b"b"), id(b"absent")].into());
     let Reply::Views(views) = client.call(&view).unwrap() else { panic!("not views") };
     let ViewOutcome::Pinned { slot, len: 1000, .. } = views[0] else { panic!("{views:?}") };
     assert_eq!(views[1..], [ViewOutcome::OverLimit, ViewOutcome::Miss]);

@@ -54,11 +54,12 @@ impl Taken {
     fn take(&mut self, mut client: Client, n: u64) {
         let key = [&std::process::id().to_le_bytes()[..], &n.to_le_bytes()].concat();
         let mapped = n.is_multiple_of(2);
-        let reserve = Reserve { wait_millis: 50, mapped, items: vec![ReserveItem { key, len: 1000 }] };
+        let reserve =
+            Reserve { wait_millis: 50, mapped, items: vec![ReserveItem { key, len: 1000 }], ..Reserve::default() };
         match n % 10 {
             // A view whose connection closes; every other one is let go of before.
             0 | 4 => {
-                let Reply::Views(views) = client.call(&Request::View(vec![id(b"k")])).unwrap() else { panic!() };
+                let Reply::Views(views) = client.call(&Request::View(vec![id(b"k")].into())).unwrap() else { panic!() };
                 let [ViewOutcome::Pinned { slot, .. }] = views[..] else { panic!("{views:?}") };
                 match n % 10 {
                     0 => self.views.push(slot),
@@ -71,8 +72,8 @@ impl Taken {
                 assert!(matches!(outcomes[0], ReserveOutcome::Taken { .. }), "{outcomes:?}");
             }
             // Requests without their answers.
-            1 => drop(client.connection.send(&Request::Confirm(vec![id(b"k")]), &[], soon()).unwrap()),
-            6 => drop(client.connection.send(&Request::View(vec![id(b"k")]), &[], soon()).unwrap()),
+            1 => drop(client.connection.send(&Request::Confirm(vec![id(b"k")].into()), &[], soon()).unwrap()),
+            6 => drop(client.connection.send(&Request::View(vec![id(b"k")].into()), &[], soon()).unwrap()),
             8 => drop(client.connection.send(&Request::Reserve(reserve), &[], soon()).unwrap()),
             // A few stay open.
             7 if self.open.len() < 10 => self.open.push(client),

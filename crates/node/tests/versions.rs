@@ -11,7 +11,7 @@ use tidepool_wire::message::{
 
 fn reserve_as(client: &mut common::Client, key: &[u8], len: u64, terms: Terms) -> Result<ReserveOutcome, Reason> {
     let items = vec![ReserveItem { key: key.to_vec(), len }];
-    let reserve = Reserve { wait_millis: 50, mapped: false, items };
+    let reserve = Reserve { wait_millis: 50, mapped: false, items, ..Reserve::default() };
     match client.call(&Request::ReserveAs(ReserveAs { terms, reserve })) {
         Ok(Reply::Reserved(outcomes)) => Ok(outcomes[0]),
         Err(tidepool_transfer::conn::ConnError::Refused(refusal)) => Err(refusal.reason),
@@ -80,7 +80,7 @@ fn terms_that_cannot_be_are_refused() {
         Ok(ReserveOutcome::NoSpace),
         "more than half of the pool"
     );
-    let offer = Request::Offer(Offer { node: "../no name".to_owned(), ids: vec![id(b"k")] });
+    let offer = Request::Offer(Offer { node: "../no name".to_owned(), ids: vec![id(b"k")], ..Offer::default() });
     assert!(client.call(&offer).is_err());
     assert!(client.call(&Request::LeaseRing).is_err(), "rings are for those who map the memory");
     assert!(client.call(&Request::Stat).is_ok(), "the connection goes on");

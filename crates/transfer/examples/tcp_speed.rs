@@ -225,7 +225,8 @@ fn listen(options: TcpOptions, serve: impl Fn(TcpStream) + Send + Clone + 'stati
 fn serve_gets(stream: TcpStream, slab: &'static Slab) -> Result<(), ConnError> {
     let patience = || Deadline::after(Duration::from_secs(60));
     let (mut connection, _) = Connection::accept(stream.into(), patience())?;
-    let welcome = Welcome { node: "speed".to_owned(), epoch: Epoch(1), memory: false, writable: false };
+    let welcome =
+        Welcome { node: "speed".to_owned(), epoch: Epoch(1), memory: false, writable: false, build: String::new() };
     connection.welcome(welcome, &[], patience())?;
     loop {
         let incoming = connection.recv_request(patience())?;

@@ -95,7 +95,8 @@ fn both_sides_notice_that_the_other_host_is_gone() {
         options.apply(&stream).unwrap();
         let mut connection = Connection::from_socket(stream.into()).unwrap();
         connection.accept_hello(late()).unwrap();
-        let welcome = Welcome { node: "n".to_owned(), epoch: Epoch(1), memory: false, writable: false };
+        let welcome =
+            Welcome { node: "n".to_owned(), epoch: Epoch(1), memory: false, writable: false, build: String::new() };
         connection.welcome(welcome, &[], late()).unwrap();
         connection
     };

@@ -181,7 +181,8 @@ fn descriptors_travel_with_the_welcome() {
         for (number, file) in (0u8..).zip(&mut files) {
             file.write_all(&[number]).unwrap();
         }
-        let welcome = Welcome { node: "n".to_owned(), epoch: Epoch(8), memory: true, writable: true };
+        let welcome =
+            Welcome { node: "n".to_owned(), epoch: Epoch(8), memory: true, writable: true, build: String::new() };
         connection.welcome(welcome, &files.each_ref().map(AsFd::as_fd), late()).unwrap();
         let incoming = connection.recv_request(late()).unwrap();
         connection.send_reply(incoming.number, &Reply::Done, &[], &[], late()).unwrap();

@@ -6,6 +6,9 @@
 //! different checksums of the same bytes, always: a CRC maps its starting value one to one. Chunks of one block have
 //! different seeds, always; seeds of different blocks are equal with a chance of 1 in 2^32.
 //!
+//! A piece of a registered range is summed as a block of its own, with a seed made from the range's name, the piece's place and
+//! its length.
+//!
 //! CRC-32C by measurement: with wide folding it runs as fast as CRC-64/NVME and at twice the speed of XXH3 on bytes in the
 //! cache, where both ends sum them (`cargo run --release -p tidepool-wire --example checksum_speed`).
 //!
@@ -22,6 +25,7 @@
 //! # Ok::<(), tidepool_types::InvalidInput>(())
 //! ```
 
+use crate::message::RangeName;
 use crc_fast::{CrcAlgorithm, Digest};
 use smallvec::SmallVec;
 use std::iter::FusedIterator;
@@ -32,7 +36,7 @@ use tidepool_types::{BlockId, CHUNK_LEN, chunk_count, mix};
 /// thousand allocations on either side without this.
 pub type Sums = SmallVec<[u32; 4]>;
 
-/// The chunks of one block, to be summed or verified.
+/// The chunks of one block, or of one piece of a registered range, to be summed or verified.
 #[derive(Debug, Clone, Copy)]
 pub struct BlockChecksum {
     len: u64,
@@ -61,6 +65,13 @@ impl BlockChecksum {
     pub fn new(id: BlockId, len: u64) -> Self {
         let [low, high] = id.words();
         Self { len, seed: mix(mix(mix(len) ^ low) ^ high) }
+    }
+
+    /// The checksums of the `len` bytes at `offset` of a registered range. Chunks, and offsets in the calls below, count from the
+    /// start of the piece: a piece has the checksums of a block that is just it.
+    #[must_use]
+    pub fn of_range(name: RangeName, offset: u64, len: u64) -> Self {
+        Self { len, seed: mix(mix(mix(mix(len) ^ name.range) ^ name.key) ^ offset) }
     }
 
     /// The checksum of a whole chunk.

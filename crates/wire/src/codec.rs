@@ -45,14 +45,6 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Ends the body: nothing may be left.
-    pub(crate) fn finish(self) -> Result<(), FrameError> {
-        match self.rest.len() {
-            0 => Ok(()),
-            left => Err(FrameError::Trailing { left }),
-        }
-    }
-
     /// The count of a sequence whose items take at least `item` bytes each.
     #[inline]
     fn count(&mut self, item: usize) -> Result<usize, FrameError> {
@@ -137,6 +129,7 @@ macro_rules! plain {
 
 plain! {
     u8, 1: |value| [*value], |array| array[0];
+    u16, 2: |value| value.to_le_bytes(), |array| u16::from_le_bytes(array);
     u32, 4: |value| value.to_le_bytes(), |array| u32::from_le_bytes(array);
     u64, 8: |value| value.to_le_bytes(), |array| u64::from_le_bytes(array);
     BlockId, 16: |id| *id.as_bytes(), |array| BlockId::from_bytes(array);

@@ -9,3 +9,5 @@ pub mod checksum;
 mod codec;
 pub mod frame;
 pub mod message;
+pub mod tags;
+mod tail;

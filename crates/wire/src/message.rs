@@ -1,14 +1,23 @@
 //! The messages of the data plane, as values. [`crate::frame`] says how they lie on the wire.
 //!
-//! One request is answered by one reply with the same request number, except [`Request::Touch`], [`Request::Unview`],
-//! [`Request::ReportCorrupt`] and [`Request::Lease`], which are not answered, and [`Request::Get`], which may be answered by several
-//! [`Reply::Blocks`] frames that together cover its items in order. Batches answer per item, in the order of the request.
+//! One request is answered by one reply with the same request number. [`Request::Touch`], [`Request::Unview`],
+//! [`Request::ReportCorrupt`], [`Request::Lease`] and [`Request::Cancel`] are not answered. [`Request::Get`] and
+//! [`Request::ReadRange`] may be answered by several frames, which together cover the items in order. Batches answer per item, in
+//! the order of the request.
+
+mod pull;
+mod range;
+mod usage;
+
+pub use pull::{Offer, Pull, PullIds, PullOutcome};
+pub use range::{RangeBytes, RangeItem, RangeName, RangeOutcome, ReadRange, WriteRange};
+pub use usage::{Ids, Run};
 
 use crate::checksum::Sums;
 use tidepool_types::{BlockId, ClientId, CopyName, Epoch, Generation, Version};
 
 /// The most ids in one [`Request::Confirm`], [`Request::View`] or [`Request::Remove`] that a client sends: request and reply
-/// each fit a frame's body eight times over, so neither side holds a large batch whole.
+/// each fit a frame's body several times over, so neither side holds a large batch whole.
 pub const BATCH_IDS: usize = 1 << 16;
 /// The same for keys, of whatever lengths: the blocks of one [`Request::Reserve`], [`Request::Seal`] or [`Request::Pull`].
 pub const BATCH_KEYS: usize = 4096;
@@ -30,9 +39,9 @@ pub enum Request {
     /// Reads blocks or parts of them; answered by one or more [`Reply::Blocks`].
     Get(Get),
     /// Asks which blocks are held, and counts as a use of those that are; answered by [`Reply::Found`].
-    Confirm(Vec<BlockId>),
+    Confirm(Ids),
     /// Pins blocks for borrowed views (Unix sockets only); answered by [`Reply::Views`].
-    View(Vec<BlockId>),
+    View(Ids),
     /// Lets views go. Not answered.
     Unview(Vec<SlotName>),
     /// What a reader on this host has read since its last report. Not answered.
@@ -71,6 +80,16 @@ pub enum Request {
     /// For so many milliseconds from now, an hour at most, the node takes no new blocks; zero: it does again. Answered by
     /// [`Reply::Count`]: how many blocks are still on their way in.
     Drain(u32),
+    /// Reads pieces of registered ranges; answered by one or more [`Reply::RangeBytes`].
+    ReadRange(ReadRange),
+    /// Writes the frame's payload into a registered range; answered by [`Reply::Written`] once all bytes are in place and
+    /// match their checksums.
+    WriteRange(WriteRange),
+    /// The answer to the request of this connection with this number is no longer wanted. Not answered; that request still is, by
+    /// what it would have been or by [`Reply::Refused`] with [`Reason::GivenUp`].
+    Cancel(u64),
+    /// As [`Request::Pull`], by id; a block that another pull is bringing already is waited for. Answered by [`Reply::Pulled`].
+    PullIds(PullIds),
 }
 
 /// What a node answers.
@@ -80,7 +99,7 @@ pub enum Reply {
     Welcome(Welcome),
     /// To [`Request::Reserve`].
     Reserved(Vec<ReserveOutcome>),
-    /// To [`Request::Write`].
+    /// To [`Request::Write`] and [`Request::WriteRange`].
     Written,
     /// To [`Request::Seal`] and [`Request::Fill`].
     Sealed(Vec<SealOutcome>),
@@ -88,8 +107,8 @@ pub enum Reply {
     Done,
     /// To [`Request::Get`]: the items' bytes follow as the frame's payload, hits only, in order.
     Blocks(Blocks),
-    /// To [`Request::Confirm`]: the copy and length of each block that is held.
-    Found(Vec<Option<(CopyName, u64)>>),
+    /// To [`Request::Confirm`] and [`Request::Offer`].
+    Found(Found),
     /// To [`Request::View`].
     Views(Vec<ViewOutcome>),
     /// To [`Request::Remove`]: whether each block was there.
@@ -98,7 +117,7 @@ pub enum Reply {
     Count(u64),
     /// To [`Request::List`] and [`Request::Describe`].
     Keys(Keys),
-    /// To [`Request::Pull`].
+    /// To [`Request::Pull`] and [`Request::PullIds`].
     Pulled(Vec<PullOutcome>),
     /// To [`Request::Stat`]: named numbers, the same names as the node's metrics.
     Stat(Vec<(String, u64)>),
@@ -110,6 +129,8 @@ pub enum Reply {
     Superseded(Superseded),
     /// To [`Request::Catalogs`]: the addresses of the catalogs that the node announces to, `host:port` each.
     Catalogs(Vec<String>),
+    /// To [`Request::ReadRange`]: the items' bytes follow as the frame's payload, hits only, in order.
+    RangeBytes(RangeBytes),
     /// The request as a whole could not be served.
     Refused(Refusal),
 }
@@ -135,6 +156,8 @@ pub struct Welcome {
     pub memory: bool,
     /// Whether the slab comes writable and views may be asked for.
     pub writable: bool,
+    /// The release that the node was built from; empty if it does not say.
+    pub build: String,
 }
 
 /// A reservation or a view by its slot.
@@ -147,7 +170,7 @@ pub struct SlotName {
 }
 
 /// Space for a batch of blocks.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Reserve {
     /// How long the node may wait for space.
     pub wait_millis: u32,
@@ -155,6 +178,8 @@ pub struct Reserve {
     pub mapped: bool,
     /// The blocks.
     pub items: Vec<ReserveItem>,
+    /// Whose uses they are.
+    pub runs: Vec<Run>,
 }
 
 /// Space for one block.
@@ -229,12 +254,14 @@ pub enum SealOutcome {
 }
 
 /// A batch of reads.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Get {
     /// How long the reader will wait for the whole batch.
     pub wait_millis: u32,
     /// The reads.
     pub items: Vec<GetItem>,
+    /// Whose uses they are.
+    pub runs: Vec<Run>,
 }
 
 /// One read: a range of a block.
@@ -322,6 +349,10 @@ pub struct Touch {
     pub bytes: u64,
     /// Reads that lost a race against reuse of the slot.
     pub lost_races: u64,
+    /// Whose uses they are: runs over the blocks of `slots`, then those of `ids`.
+    pub runs: Vec<Run>,
+    /// Further blocks that were used, in order, for readers that do not know their slots.
+    pub ids: Vec<BlockId>,
 }
 
 /// Blocks that somebody would like to see gone.
@@ -404,13 +435,19 @@ pub enum SupersedeOutcome {
     Kept(Version),
 }
 
-/// Blocks that another node is about to copy.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Offer {
-    /// The node's name.
-    pub node: String,
-    /// The blocks.
-    pub ids: Vec<BlockId>,
+/// Which blocks are held.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Found {
+    /// The copy and length of each block that is held.
+    pub copies: Vec<Option<(CopyName, u64)>>,
+    /// The keys of those that are, in order, if they were wanted.
+    pub keys: Vec<Vec<u8>>,
+}
+
+impl From<Vec<Option<(CopyName, u64)>>> for Found {
+    fn from(copies: Vec<Option<(CopyName, u64)>>) -> Self {
+        Self { copies, ..Self::default() }
+    }
 }
 
 /// Which keys.
@@ -457,37 +494,6 @@ pub struct KeyEntry {
     pub views: u32,
 }
 
-/// Blocks to copy from another node.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pull {
-    /// How long it may take.
-    pub wait_millis: u32,
-    /// The source's data address, `host:port`.
-    pub source: String,
-    /// The source's incarnation; another one there means the copies are gone.
-    pub epoch: Epoch,
-    /// Whether the source's copy goes once this node has its own.
-    pub remove_source: bool,
-    /// The blocks' keys.
-    pub keys: Vec<Vec<u8>>,
-}
-
-/// What became of one key of a [`Pull`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub enum PullOutcome {
-    /// The block is here now.
-    Copied = 0,
-    /// It was here already.
-    Held = 1,
-    /// The source does not hold it.
-    Missing = 2,
-    /// There is no space for it here.
-    NoSpace = 3,
-    /// The source did not answer in time.
-    Unavailable = 4,
-}
-
 /// Why a request as a whole was not served.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
@@ -503,7 +509,7 @@ pub struct Refusal {
 pub enum Reason {
     /// The frame or message makes no sense.
     Malformed = 0,
-    /// The protocol version is not spoken here.
+    /// The protocol version, the message or a critical field of it is not known here.
     Version = 1,
     /// The request is well formed and asks for something that is not allowed.
     Invalid = 2,
@@ -513,4 +519,6 @@ pub enum Reason {
     Stopping = 4,
     /// The request is only served on a Unix socket with mapped memory.
     NotHere = 5,
+    /// The client gave the request up.
+    GivenUp = 6,
 }

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 use tidepool_types::{BlockId, CHUNK_LEN};
 use tidepool_wire::checksum::{BlockChecksum, Mismatch, Piece};
+use tidepool_wire::message::RangeName;
 
 const CHUNK: usize = CHUNK_LEN as usize;
 
@@ -40,15 +41,39 @@ fn the_checksum_is_crc_32c_from_the_documented_seed() {
 }
 
 #[test]
+fn a_piece_of_a_registered_range_is_summed_from_its_own_seed() {
+    let data = bytes(CHUNK + 10);
+    let (name, offset, len) = (RangeName { range: 5, key: 6 }, 1 << 40, data.len() as u64);
+    let seed = mix(mix(mix(mix(len) ^ 5) ^ 6) ^ offset) as u32;
+    let sums = BlockChecksum::of_range(name, offset, len).range(0, &data);
+    let second = crc32c(seed.wrapping_add(0x9e37_79b1), &data[CHUNK..]);
+    assert_eq!(sums.as_slice(), [crc32c(seed, &data[..CHUNK]), second]);
+}
+
+#[test]
+fn right_bytes_of_the_wrong_range_place_or_length_do_not_pass() {
+    let (data, name) = (bytes(1000), RangeName { range: 5, key: 6 });
+    let sum = |name, offset, len| BlockChecksum::of_range(name, offset, len).chunk(0, &data);
+    let right = sum(name, 4096, 1000);
+    assert_ne!(right, sum(RangeName { range: 7, ..name }, 4096, 1000), "range");
+    assert_ne!(right, sum(RangeName { key: 7, ..name }, 4096, 1000), "key");
+    assert_ne!(right, sum(name, 8192, 1000), "offset");
+    assert_ne!(right, sum(name, 4096, 1001), "length");
+}
+
+#[test]
 fn the_values_are_frozen() {
     assert_eq!(crc32c(!0, b"123456789"), 0xe306_9283, "the check value of CRC-32C");
     let block = BlockChecksum::new(id(1), 9);
     assert_eq!(block.chunk(0, b"123456789"), GOLDEN_CHUNK);
     assert_eq!(block.part(0, 1, b"2345"), GOLDEN_PART);
+    let range = RangeName { range: 1, key: 2 };
+    assert_eq!(BlockChecksum::of_range(range, 3, 9).chunk(0, b"123456789"), GOLDEN_RANGE);
 }
 
 const GOLDEN_CHUNK: u32 = 0x95f9_647a;
 const GOLDEN_PART: u32 = 0x8081_7258;
+const GOLDEN_RANGE: u32 = 0xdede_8051;
 
 #[test]
 fn right_bytes_of_the_wrong_block_chunk_or_length_do_not_pass() {

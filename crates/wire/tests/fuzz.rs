@@ -1,7 +1,10 @@
-//! Random bytes, and frames with random damage, never make the decoder panic or take memory out of proportion.
+//! Random bytes, and frames with random damage, never make the decoder panic or take memory out of proportion. What decodes has
+//! one spelling.
 //!
 //! `TIDEPOOL_FUZZ_CASES` says how many cases to try, `TIDEPOOL_FUZZ_SEED` which; a failure prints both.
 
+#[path = "common/bodies.rs"]
+mod bodies;
 #[path = "common/raw.rs"]
 mod raw;
 #[path = "common/samples.rs"]
@@ -10,7 +13,7 @@ mod samples;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
-use tidepool_wire::frame::{HEADER_LEN, Header, Kind, ReplyKind, RequestKind, decode_reply, decode_request};
+use tidepool_wire::frame::{HEADER_LEN, Header, ReplyKind, RequestKind, decode_reply, decode_request};
 
 /// Bytes of memory that decoding may take for each byte of the body, in all.
 const MOST_PER_BYTE: usize = 8;
@@ -65,9 +68,9 @@ impl Random {
 /// Decodes, and returns the bytes of memory that it took.
 fn cost_of(header: &Header, body: &[u8]) -> usize {
     let before = TAKEN.get();
-    match header.kind {
-        Kind::Request(_) => drop(decode_request(header, body)),
-        Kind::Reply(_) => drop(decode_reply(header, body)),
+    match header.kind.is_reply() {
+        true => drop(decode_reply(header, body)),
+        false => drop(decode_request(header, body)),
     }
     TAKEN.get() - before
 }
@@ -77,6 +80,10 @@ fn check_body(kind: u8, payload_len: u64, body: &[u8]) {
     let header = Header::parse(&raw::header(kind, payload_len, body)).expect("a good header");
     let cost = cost_of(&header, body);
     assert!(cost <= MOST_PER_BYTE * body.len(), "{:?}: {cost} bytes of memory for {}", header.kind, body.len());
+    if let Ok(spelled) = bodies::respelled(&header, body) {
+        // What is shorter has lost fields that were skipped.
+        assert!(spelled == body || spelled.len() < body.len(), "{:?}: {body:02x?} is {spelled:02x?}", header.kind);
+    }
 }
 
 fn damage(random: &mut Random, bytes: &mut Vec<u8>) {
@@ -126,7 +133,8 @@ fn random_bodies_do_no_harm() {
     let kinds: Vec<u8> = requests.chain(ReplyKind::ALL.iter().map(|kind| *kind as u8)).collect();
     for _ in 0..cases {
         let kind = kinds[random.below(kinds.len())];
-        let payload_len = u64::from([RequestKind::Write as u8, RequestKind::Fill as u8].contains(&kind));
+        let with_payload = [RequestKind::Write, RequestKind::Fill, RequestKind::WriteRange].map(|kind| kind as u8);
+        let payload_len = u64::from(with_payload.contains(&kind));
         check_body(kind, payload_len, &random.bytes(200));
     }
 }
@@ -134,14 +142,46 @@ fn random_bodies_do_no_harm() {
 #[test]
 fn damaged_frames_do_no_harm() {
     let (mut random, cases) = start();
-    let requests = samples::requests().into_iter().map(|(_, request)| samples::request_frame(&request));
-    let replies = samples::replies().into_iter().map(|(_, reply)| samples::reply_frame(&reply));
-    let frames: Vec<Vec<u8>> = requests.chain(replies).collect();
+    let samples = bodies::all();
     for _ in 0..cases {
-        let (header, body) = samples::split(&frames[random.below(frames.len())]);
-        assert_eq!(header.number, samples::NUMBER);
-        let mut body = body.to_vec();
+        let (kind, payload_len, body) = &samples[random.below(samples.len())];
+        let mut body = body.clone();
         damage(&mut random, &mut body);
-        check_body(header.kind.code(), header.payload_len, &body);
+        check_body(*kind, *payload_len, &body);
+    }
+}
+
+#[test]
+fn random_tails_do_no_harm() {
+    let (mut random, cases) = start();
+    let samples = bodies::all();
+    for _ in 0..cases {
+        let (kind, payload_len, body) = &samples[random.below(samples.len())];
+        let mut body = body.clone();
+        let (fields, mut tag) = (random.below(70), 0u16);
+        for _ in 0..fields {
+            let value = random.bytes(60);
+            // Mostly in order, and mostly of the lengths that they say.
+            tag =
+                if random.below(50) == 0 { random.next() as u16 } else { tag.wrapping_add(1 + random.below(3) as u16) };
+            let len = if random.below(50) == 0 { random.next() as u32 >> 20 } else { value.len() as u32 };
+            body.extend_from_slice(&tag.to_le_bytes());
+            body.extend_from_slice(&len.to_le_bytes());
+            body.extend_from_slice(&value);
+        }
+        check_body(*kind, *payload_len, &body);
+    }
+}
+
+#[test]
+fn fields_that_are_skipped_cost_no_memory() {
+    for (kind, payload_len, body) in bodies::all() {
+        let field = [&0x7fff_u16.to_le_bytes()[..], &(1u32 << 20).to_le_bytes(), &vec![1; 1 << 20]].concat();
+        let longer = [&body[..], &field].concat();
+        let cost = |body: &[u8]| {
+            let header = Header::parse(&raw::header(kind, payload_len, body)).expect("a good header");
+            cost_of(&header, body)
+        };
+        assert_eq!(cost(&longer), cost(&body), "{kind:#x}");
     }
 }

@@ -50,6 +50,7 @@ impl Way {
         let dial = Dial { client: context.client, epoch: None, lease_millis: 0 };
         let Dialled { connection: mut control, welcome, fds } = dial.to(Place::Socket(path), until.capped(WELCOME))?;
         let key = key_of(&welcome)?;
+        tracing::debug!(node = %key.name, build = welcome.build, "connected to a node on this host");
         if !is_named(&key) && !pool::is_shared(&context.catalogs, &announced(&mut control, until)?) {
             return Err(ConnError::Unexpected("the node is another pool's: it announces to other catalogs"));
         }
@@ -82,7 +83,9 @@ impl Way {
             Self::Memory(memory) => Place::Socket(&memory.socket_path),
             Self::Network(address) => Place::Network(*address, &options),
         };
-        Ok(dial.to(place, until.capped(WELCOME))?.connection)
+        let Dialled { connection, welcome, .. } = dial.to(place, until.capped(WELCOME))?;
+        tracing::debug!(node = welcome.node, build = welcome.build, "connected to a node");
+        Ok(connection)
     }
 
     /// Asks the node's host whether the node's process has ended.

@@ -68,8 +68,8 @@ fn named_holders(
 /// Has a holder confirm what a catalog says of it, which counts as a use.
 fn confirm(peer: &Peer, asked: &[usize], jobs: &[&mut Job<'_>], deadline: Deadline) -> Vec<Option<(CopyName, u64)>> {
     let ids: Vec<BlockId> = asked.iter().map(|&index| jobs[index].id).collect();
-    let read = |reply| if let Reply::Found(found) = reply { Some(found) } else { None };
-    peer.call_about(&ids, Request::Confirm, || deadline.capped(CONFIRM), read)
+    let read = |reply| if let Reply::Found(found) = reply { Some(found.copies) } else { None };
+    peer.call_about(&ids, |ids| Request::Confirm(ids.into()), || deadline.capped(CONFIRM), read)
 }
 
 /// Takes note of what a holder has confirmed.

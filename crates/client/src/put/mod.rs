@@ -291,7 +291,7 @@ fn pull_to(core: &Core, peer: &Arc<Peer>, mut jobs: Vec<&mut Job<'_>>, deadline:
             let keys = piece.iter().map(|job| job.item.key.to_vec()).collect();
             let Ok(outcomes) = pull(peer, from, false, keys, deadline) else { break };
             for (job, outcome) in piece.iter_mut().zip(outcomes) {
-                if matches!(outcome, PullOutcome::Copied | PullOutcome::Held) {
+                if matches!(outcome, PullOutcome::Copied | PullOutcome::Held | PullOutcome::Joined) {
                     job.note_holder(&peer.key);
                 }
             }

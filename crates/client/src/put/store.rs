@@ -247,7 +247,8 @@ impl Writer<'_> {
         turned_away: &mut Left<'j, 'a>,
     ) -> Result<Vec<Reserved<'j, 'a>>, ConnError> {
         let item = |job: &&mut Job<'_>| ReserveItem { key: job.item.key.to_vec(), len: job.len };
-        let reserve = Reserve { wait_millis, mapped, items: jobs.iter().map(item).collect() };
+        let items = jobs.iter().map(item).collect();
+        let reserve = Reserve { wait_millis, mapped, items, ..Reserve::default() };
         let terms = terms_of(&jobs);
         let request = match terms == Terms::default() {
             true => Request::Reserve(reserve),

@@ -90,7 +90,8 @@ impl<'a> Serving<'a> {
         let process = if memory { shared.processes.at(&**connection.socket(), client) } else { None };
         let node = shared.config.name.to_string();
         let writable = process.is_some();
-        let welcome = Welcome { node, epoch: shared.memory.epoch(), memory, writable };
+        let build = env!("CARGO_PKG_VERSION").to_owned();
+        let welcome = Welcome { node, epoch: shared.memory.epoch(), memory, writable, build };
         let writes = Writes::new(Arc::clone(shared), client, process);
         let mut serving = Self { shared, connection, memory, writes, named: Vec::new(), lease: None, ring: None };
         let [map, slab] = shared.memory.readable();
@@ -181,8 +182,8 @@ impl<'a> Serving<'a> {
             Request::Fill(seal) => self.fill(&seal, payload_len)?,
             Request::Abort(slots) => self.writes.abort(&slots),
             Request::Get(get) => self.get(number, &get)?,
-            Request::Confirm(ids) => self.confirm(&ids),
-            Request::View(ids) => self.view(&ids),
+            Request::Confirm(asked) => self.confirm(&asked.ids),
+            Request::View(asked) => self.view(&asked.ids),
             Request::Unview(slots) => self.unview(&slots),
             Request::Touch(touch) => self.touch(&touch),
             Request::ReportCorrupt(copies) => self.verify(&copies),
@@ -202,6 +203,11 @@ impl<'a> Serving<'a> {
             Request::Offer(offer) => self.offer(offer),
             Request::Drain(millis) => self.drain(Duration::from_millis(millis.into())),
             Request::Catalogs => Answer::Reply(Reply::Catalogs(self.shared.config.catalogs.clone())),
+            // Requests are served one after the other: what it names has been answered.
+            Request::Cancel(_) => Answer::None,
+            Request::ReadRange(_) | Request::WriteRange(_) | Request::PullIds(_) => {
+                Answer::Refuse(Reason::Version, "this node does not serve this request".to_owned())
+            }
         })
     }
 }

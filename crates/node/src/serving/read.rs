@@ -160,7 +160,7 @@ impl Serving<'_> {
         if found.iter().any(Option::is_some) {
             self.shared.announce_all();
         }
-        Answer::Reply(Reply::Found(found))
+        Answer::Reply(Reply::Found(found.into()))
     }
 
     pub(super) fn unview(&self, slots: &[SlotName]) -> Answer {

@@ -69,7 +69,7 @@ impl Client {
 
     pub(crate) fn reserve(&mut self, key: &[u8], len: u64) -> ReserveOutcome {
         let items = vec![ReserveItem { key: key.to_vec(), len }];
-        let reserve = Reserve { wait_millis: 50, mapped: self.mapping.is_some(), items };
+        let reserve = Reserve { wait_millis: 50, mapped: self.mapping.is_some(), items, ..Reserve::default() };
         match self.call(&Request::Reserve(reserve)).unwrap() {
             Reply::Reserved(outcomes) => outcomes[0],
             other => panic!("{other:?}"),
@@ -119,8 +119,8 @@ impl Client {
     }
 
     pub(crate) fn holds(&mut self, key: &[u8]) -> bool {
-        match self.call(&Request::Confirm(vec![id(key)])).unwrap() {
-            Reply::Found(found) => found[0].is_some(),
+        match self.call(&Request::Confirm(vec![id(key)].into())).unwrap() {
+            Reply::Found(found) => found.copies[0].is_some(),
             other => panic!("{other:?}"),
         }
     }

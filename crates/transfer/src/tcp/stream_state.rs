@@ -234,7 +234,7 @@ impl Board {
         let until = until?;
         let number = self.next_number();
         self.streams[stream].push(number, slices, false);
-        Some(Reads { number, get: Get { wait_millis: until.remaining_millis(), items }, until })
+        Some(Reads { number, get: Get { wait_millis: until.remaining_millis(), items, ..Get::default() }, until })
     }
 
     /// Takes one slice of a write.

@@ -122,7 +122,13 @@ fn serve(fd: rustix::fd::OwnedFd, memory: &MemoryNode, shared: &Shared) -> Resul
     let (mut connection, _hello) = Connection::accept(fd, until)?;
     shared.sockets.lock().push(Arc::clone(connection.socket()));
     shared.accepted.fetch_add(1, Ordering::AcqRel);
-    let welcome = Welcome { node: "test".to_owned(), epoch: memory.epoch(), memory: false, writable: false };
+    let welcome = Welcome {
+        node: "test".to_owned(),
+        epoch: memory.epoch(),
+        memory: false,
+        writable: false,
+        build: String::new(),
+    };
     connection.welcome(welcome, &[], until)?;
     connection.set_frame_budget(PATIENCE);
     while !shared.stop.load(Ordering::Acquire) {

@@ -3,8 +3,9 @@
 use super::header::SPOKEN;
 use super::{Kind, MAGIC, MAX_BATCH_PAYLOAD, MAX_BODY};
 use crate::message::Reason;
+use crate::tail::MOST_FIELDS;
 use thiserror::Error;
-use tidepool_types::InvalidInput;
+use tidepool_types::{InvalidInput, MAX_BLOCK_LEN};
 
 /// Why bytes are not a frame, or a message cannot be framed. Each message says what was found and what is allowed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -13,10 +14,10 @@ pub enum FrameError {
     #[error("frame starts with bytes {0:02x?}: a frame starts with {MAGIC:02x?} (\"TDP1\")")]
     Magic([u8; 4]),
     /// The peer speaks another version.
-    #[error("protocol version {0}: this side speaks {SPOKEN}")]
+    #[error("frame of protocol version {0}: this side speaks {SPOKEN}")]
     Version(u8),
-    /// No message has this number.
-    #[error("message kind {0:#04x}: no such message in {SPOKEN}")]
+    /// This side knows no message with this number.
+    #[error("message kind {0:#04x}: this side speaks {SPOKEN} and knows no such message")]
     Kind(u8),
     /// Flags are set that mean nothing.
     #[error("frame flags {0:#06x}: {SPOKEN} has no flags, they are zero")]
@@ -86,11 +87,34 @@ pub enum FrameError {
         /// Bytes left.
         left: usize,
     },
-    /// Bytes follow the message in its body.
-    #[error("{left} bytes follow the message: a body ends with its message")]
-    Trailing {
-        /// Bytes too many.
-        left: usize,
+    /// A field of a message's tail is not as it should be.
+    #[error("field {number} in the tail of {kind:?} {error}")]
+    Tail {
+        /// The message.
+        kind: Kind,
+        /// The field's tag, without the critical bit.
+        number: u16,
+        /// What is wrong.
+        error: TailError,
+    },
+    /// The runs of a message do not cover its items.
+    #[error("runs over {covered} items of a message with {items}: runs cover each item once")]
+    Runs {
+        /// Items that the runs cover together.
+        covered: u64,
+        /// Items of the message.
+        items: usize,
+    },
+    /// A run of no items.
+    #[error("a run of 0 items: a run has at least 1")]
+    EmptyRun,
+    /// The number of keys is not the number of blocks that were found.
+    #[error("{keys} keys for {found} blocks that were found: there is one for each, or none at all")]
+    FoundKeys {
+        /// Keys.
+        keys: usize,
+        /// Blocks found.
+        found: usize,
     },
     /// A tag that names no case.
     #[error("{what} {value}: no such case in {SPOKEN}")]
@@ -117,9 +141,48 @@ pub enum FrameError {
         /// Bytes of the range.
         len: u64,
     },
+    /// A piece of a registered range that cannot be one.
+    #[error(
+        "{len} bytes at {offset} of a registered range: a piece has 1 to {MAX_BLOCK_LEN} bytes and ends below 2^64"
+    )]
+    Piece {
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        len: u64,
+    },
     /// A key, a length or a range that is not allowed.
     #[error(transparent)]
     Invalid(#[from] InvalidInput),
+}
+
+/// What is wrong with a field of a message's tail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum TailError {
+    /// The field comes after one with the same or a higher number.
+    #[error("comes after field {before}: fields come in the order of their numbers, each once, from 1 on")]
+    Order {
+        /// The field that it comes after; 0 for none.
+        before: u16,
+    },
+    /// The tail has too many fields.
+    #[error("is one too many: a tail has at most {MOST_FIELDS} fields")]
+    TooMany,
+    /// The field is critical, and this side does not know it.
+    #[error("is critical: this side speaks {SPOKEN} and does not know it")]
+    Unknown,
+    /// The field is marked critical and is not, or the other way round.
+    #[error("has the wrong mark: whether a field is critical never changes")]
+    Mark,
+    /// The field has the value that its absence stands for.
+    #[error("says nothing: such a field is left out")]
+    Empty,
+    /// Bytes follow the value in its field.
+    #[error("has {left} bytes behind its value: a field ends with its value")]
+    Trailing {
+        /// Bytes too many.
+        left: usize,
+    },
 }
 
 impl FrameError {
@@ -127,8 +190,8 @@ impl FrameError {
     #[must_use]
     pub fn reason(&self) -> Reason {
         match self {
-            Self::Version(_) => Reason::Version,
-            Self::Invalid(_) => Reason::Invalid,
+            Self::Version(_) | Self::Kind(_) | Self::Tail { error: TailError::Unknown, .. } => Reason::Version,
+            Self::Invalid(_) | Self::Piece { .. } => Reason::Invalid,
             _ => Reason::Malformed,
         }
     }
@@ -138,11 +201,12 @@ impl FrameError {
     #[must_use]
     pub fn ends_connection(&self) -> bool {
         match self {
-            Self::Magic(_) | Self::Version(_) | Self::Kind(_) | Self::Flags(_) | Self::BodyLength(_) => true,
+            Self::Magic(_) | Self::Version(_) | Self::Flags(_) | Self::BodyLength(_) => true,
             Self::PayloadLength { .. } | Self::BodyMismatch { .. } | Self::Checksum { .. } | Self::Direction(_) => true,
             Self::BatchPayload(_) | Self::PayloadMismatch { .. } | Self::Truncated { .. } | Self::Count { .. } => false,
-            Self::Trailing { .. } | Self::Tag { .. } | Self::Padding | Self::NoCopy | Self::Utf8 => false,
-            Self::Checksums { .. } | Self::Invalid(_) => false,
+            Self::Kind(_) | Self::Tail { .. } | Self::Runs { .. } | Self::EmptyRun | Self::FoundKeys { .. } => false,
+            Self::Tag { .. } | Self::Padding | Self::NoCopy | Self::Utf8 => false,
+            Self::Checksums { .. } | Self::Piece { .. } | Self::Invalid(_) => false,
         }
     }
 }

@@ -8,12 +8,12 @@ pub const HEADER_LEN: usize = 32;
 /// The first bytes of every frame.
 pub const MAGIC: [u8; 4] = *b"TDP1";
 /// The protocol version of this crate.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 /// How messages name the version.
-pub(super) const SPOKEN: &str = "version 1";
+pub(super) const SPOKEN: &str = "version 2";
 /// The most bytes of a body.
 pub const MAX_BODY: u32 = 16 << 20;
-/// The most payload bytes of a [`crate::message::Reply::Blocks`] with more than one hit; a single hit may be a whole block.
+/// The most payload bytes of a reply with more than one hit; a single hit may be [`MAX_BLOCK_LEN`] bytes.
 pub const MAX_BATCH_PAYLOAD: u64 = 64 << 20;
 
 /// Bytes of a header that its checksum covers: all but the checksum, which comes last.
@@ -41,7 +41,7 @@ impl Header {
         let [m0, m1, m2, m3, version, kind, f0, f1, ..] = *bytes;
         check_preamble([m0, m1, m2, m3], version)?;
         let header = Self {
-            kind: Kind::from_code(kind).ok_or(FrameError::Kind(kind))?,
+            kind: Kind::from_code(kind),
             number: u64::from_le_bytes(array_at(bytes, 8)),
             body_len: u32::from_le_bytes(array_at(bytes, 16)),
             payload_len: u64::from_le_bytes(array_at(bytes, 20)),
@@ -97,9 +97,9 @@ impl Header {
         }
         let (kind, len) = (self.kind, self.payload_len);
         let (least, most) = match kind {
-            Kind::Request(RequestKind::Write | RequestKind::Fill) => (1, MAX_BLOCK_LEN),
-            Kind::Reply(ReplyKind::Blocks) => (0, MAX_BLOCK_LEN),
-            _ => (0, 0),
+            Kind::Request(RequestKind::Write | RequestKind::Fill | RequestKind::WriteRange) => (1, MAX_BLOCK_LEN),
+            Kind::Reply(ReplyKind::Blocks | ReplyKind::RangeBytes) | Kind::Unknown(_) => (0, MAX_BLOCK_LEN),
+            Kind::Request(_) | Kind::Reply(_) => (0, 0),
         };
         match (least..=most).contains(&len) {
             true => Ok(()),

@@ -3,10 +3,15 @@
 use crate::codec::{Codec, Reader};
 use crate::frame::FrameError;
 use crate::message::{
-    Blocks, Get, Hello, Judge, Judgement, Keys, List, Offer, Pattern, Pull, PullOutcome, Refusal, Reply, Request,
-    Reserve, ReserveAs, ReserveOutcome, Seal, SealOutcome, SlotName, Superseded, Touch, ViewOutcome, Welcome, Write,
+    Blocks, Found, Get, Hello, Ids, Judge, Judgement, Keys, List, Offer, Pattern, Pull, PullIds, PullOutcome,
+    RangeBytes, ReadRange, Refusal, Reply, Request, Reserve, ReserveAs, ReserveOutcome, Seal, SealOutcome, SlotName,
+    Superseded, Touch, ViewOutcome, Welcome, Write, WriteRange,
 };
+use crate::tail::{self, Tail};
 use tidepool_types::{BlockId, CopyName, Version};
+
+/// From this number on, messages are replies.
+const FIRST_REPLY: u8 = 0x80;
 
 /// What a frame's body holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -15,13 +20,17 @@ pub enum Kind {
     Request(RequestKind),
     /// A [`Reply`].
     Reply(ReplyKind),
+    /// A message with a number that this side does not know. Its body is read and verified, its payload skipped.
+    Unknown(u8),
 }
 
 impl Kind {
-    /// The message with this number, if there is one.
+    /// The message with this number.
     #[must_use]
-    pub fn from_code(code: u8) -> Option<Self> {
-        RequestKind::from_code(code).map(Self::Request).or_else(|| ReplyKind::from_code(code).map(Self::Reply))
+    pub fn from_code(code: u8) -> Self {
+        let known =
+            RequestKind::from_code(code).map(Self::Request).or_else(|| ReplyKind::from_code(code).map(Self::Reply));
+        known.unwrap_or(Self::Unknown(code))
     }
 
     /// The message's number.
@@ -30,12 +39,19 @@ impl Kind {
         match self {
             Self::Request(kind) => kind as u8,
             Self::Reply(kind) => kind as u8,
+            Self::Unknown(code) => code,
         }
+    }
+
+    /// Whether nodes send it; otherwise clients do.
+    #[must_use]
+    pub fn is_reply(self) -> bool {
+        self.code() >= FIRST_REPLY
     }
 }
 
 /// Gives each message of one direction its number, and writes and reads its body: the variant's only field, if it has
-/// one.
+/// one, and a tail.
 macro_rules! messages {
     ($message:ident, $kind:ident: $($code:literal => $variant:ident $(($name:ident: $body:ty))?,)*) => {
         #[doc = concat!("The number of each [`", stringify!($message), "`].")]
@@ -68,16 +84,28 @@ macro_rules! messages {
 
             pub(super) fn put_body(&self, out: &mut Vec<u8>) {
                 match self {
-                    $(Self::$variant $(($name))? => { $($name.put(out);)? })*
+                    $(Self::$variant $(($name))? => {
+                        $($name.put(out);)?
+                        $($name.put_tail(out);)?
+                    })*
                 }
             }
 
             pub(super) fn take_body(kind: $kind, body: &[u8]) -> Result<Self, FrameError> {
                 let mut reader = Reader::new(body);
-                let message = match kind {
+                let mut message = match kind {
                     $($kind::$variant => Self::$variant $((<$body as Codec>::take(&mut reader)?))?,)*
                 };
-                reader.finish().map(|()| message)
+                if reader.left() > 0 {
+                    tail::take(Kind::$message(kind), message.tail(), reader)?;
+                }
+                Ok(message)
+            }
+
+            fn tail(&mut self) -> Option<&mut dyn Tail> {
+                match self {
+                    $(Self::$variant $(($name))? => None $(.or(Some($name as &mut dyn Tail)))?,)*
+                }
             }
         }
     };
@@ -90,8 +118,8 @@ messages! { Request, RequestKind:
     0x04 => Seal(seal: Seal),
     0x05 => Abort(slots: Vec<SlotName>),
     0x06 => Get(get: Get),
-    0x07 => Confirm(ids: Vec<BlockId>),
-    0x08 => View(ids: Vec<BlockId>),
+    0x07 => Confirm(ids: Ids),
+    0x08 => View(ids: Ids),
     0x09 => Unview(slots: Vec<SlotName>),
     0x0a => Touch(touch: Touch),
     0x0b => Remove(ids: Vec<BlockId>),
@@ -110,6 +138,10 @@ messages! { Request, RequestKind:
     0x18 => Catalogs,
     0x19 => Fill(seal: Seal),
     0x1a => Drain(millis: u32),
+    0x1b => ReadRange(read: ReadRange),
+    0x1c => WriteRange(write: WriteRange),
+    0x1d => Cancel(number: u64),
+    0x1e => PullIds(pull: PullIds),
 }
 
 messages! { Reply, ReplyKind:
@@ -120,7 +152,7 @@ messages! { Reply, ReplyKind:
     0x84 => Sealed(outcomes: Vec<SealOutcome>),
     0x85 => Done,
     0x86 => Blocks(blocks: Blocks),
-    0x87 => Found(copies: Vec<Option<(CopyName, u64)>>),
+    0x87 => Found(found: Found),
     0x88 => Views(outcomes: Vec<ViewOutcome>),
     0x89 => Removed(flags: Vec<bool>),
     0x8a => Count(count: u64),
@@ -131,4 +163,5 @@ messages! { Reply, ReplyKind:
     0x8f => Judged(judgements: Vec<Judgement>),
     0x90 => Superseded(superseded: Superseded),
     0x91 => Catalogs(addresses: Vec<String>),
+    0x92 => RangeBytes(bytes: RangeBytes),
 }

@@ -2,7 +2,8 @@
 
 use proptest::{collection::vec, option, prelude::*};
 use tidepool_types::{
-    BlockId, CHUNK_LEN, ClientId, CopyName, Epoch, Generation, MAX_BLOCK_LEN, MAX_KEY_LEN, Version, chunk_count,
+    BlockId, CHUNK_LEN, ClientId, CopyName, Epoch, Generation, MAX_BLOCK_LEN, MAX_KEY_LEN, Millis, Origin, SessionId,
+    ToolId, Version, chunk_count,
 };
 use tidepool_wire::message::*;
 
@@ -33,10 +34,41 @@ fn pattern() -> impl Strategy<Value = Pattern> {
     prop_oneof![Just(Pattern::All), ".{0,30}".prop_map(Pattern::Regex)]
 }
 
+fn origin() -> impl Strategy<Value = Origin> {
+    let values = (any::<u64>(), option::of(any::<u64>()), any::<u32>(), any::<u64>(), option::of(any::<u32>()));
+    (values, any::<bool>()).prop_map(|((session, parent, turn, pause, tool), last)| Origin {
+        session: SessionId(session),
+        parent: parent.map(SessionId),
+        turn,
+        pause: Millis(pause),
+        calls: tool.map(ToolId),
+        last,
+    })
+}
+
+/// Items and runs that cover them, or none.
+fn with_runs<T: std::fmt::Debug + Clone>(items: impl Strategy<Value = T>) -> impl Strategy<Value = (Vec<T>, Vec<Run>)> {
+    let run = (1..5u32, any::<u32>(), option::of(origin()));
+    let run = run.prop_map(|(items, depth, origin)| Run { items, depth, origin });
+    (vec(items, ITEMS), vec(run, 1..5), any::<bool>()).prop_map(|(mut items, mut runs, has_runs)| {
+        let covered: u32 = runs.iter().map(|run| run.items).sum();
+        let kept = if items.is_empty() { 0 } else { covered as usize };
+        items = items.into_iter().cycle().take(kept).collect();
+        if !has_runs || items.is_empty() {
+            runs.clear();
+        }
+        (items, runs)
+    })
+}
+
 fn reserve() -> impl Strategy<Value = Request> {
     let item = (key(), block_len()).prop_map(|(key, len)| ReserveItem { key, len });
-    (any::<u32>(), any::<bool>(), vec(item, ITEMS))
-        .prop_map(|(wait_millis, mapped, items)| Request::Reserve(Reserve { wait_millis, mapped, items }))
+    (any::<u32>(), any::<bool>(), with_runs(item))
+        .prop_map(|(wait_millis, mapped, (items, runs))| Request::Reserve(Reserve { wait_millis, mapped, items, runs }))
+}
+
+fn ids() -> impl Strategy<Value = Ids> {
+    with_runs(id()).prop_map(|(ids, runs)| Ids { ids, runs })
 }
 
 fn seal() -> impl Strategy<Value = Seal> {
@@ -52,12 +84,18 @@ fn get() -> impl Strategy<Value = Request> {
         offset,
         len,
     });
-    (any::<u32>(), vec(item, ITEMS)).prop_map(|(wait_millis, items)| Request::Get(Get { wait_millis, items }))
+    (any::<u32>(), with_runs(item))
+        .prop_map(|(wait_millis, (items, runs))| Request::Get(Get { wait_millis, items, runs }))
 }
 
 fn touch() -> impl Strategy<Value = Request> {
-    (vec(slot(), ITEMS), any::<[u64; 4]>()).prop_map(|(slots, [hits, foreign_hits, bytes, lost_races])| {
-        Request::Touch(Touch { slots, hits, foreign_hits, bytes, lost_races })
+    let uses = with_runs((slot(), id(), any::<bool>())).prop_map(|(uses, runs)| {
+        let by_slot = uses.iter().filter(|(_, _, by_slot)| *by_slot).map(|(slot, _, _)| *slot).collect();
+        let by_id = uses.iter().filter(|(_, _, by_slot)| !by_slot).map(|(_, id, _)| *id).collect();
+        (by_slot, by_id, runs)
+    });
+    (uses, any::<[u64; 4]>()).prop_map(|((slots, ids, runs), [hits, foreign_hits, bytes, lost_races])| {
+        Request::Touch(Touch { slots, hits, foreign_hits, bytes, lost_races, runs, ids })
     })
 }
 
@@ -79,8 +117,8 @@ pub(crate) fn request() -> impl Strategy<Value = Request> {
         seal().prop_map(Request::Seal),
         vec(slot(), ITEMS).prop_map(Request::Abort),
         get(),
-        vec(id(), ITEMS).prop_map(Request::Confirm),
-        vec(id(), ITEMS).prop_map(Request::View),
+        ids().prop_map(Request::Confirm),
+        ids().prop_map(Request::View),
         vec(slot(), ITEMS).prop_map(Request::Unview),
         touch(),
         vec(id(), ITEMS).prop_map(Request::Remove),
@@ -103,11 +141,57 @@ pub(crate) fn request() -> impl Strategy<Value = Request> {
             other => other,
         }),
         vec((id(), version()), ITEMS).prop_map(Request::Supersede),
-        (".{0,20}", vec(id(), ITEMS)).prop_map(|(node, ids)| Request::Offer(Offer { node, ids })),
+        (".{0,20}", vec(id(), ITEMS), any::<bool>()).prop_map(|(node, ids, keys_wanted)| Request::Offer(Offer {
+            node,
+            ids,
+            keys_wanted
+        })),
         Just(Request::Catalogs),
         seal().prop_map(Request::Fill),
         any::<u32>().prop_map(Request::Drain),
+        range_request(),
+        any::<u64>().prop_map(Request::Cancel),
+        (any::<u32>(), ".{0,20}", any::<u64>(), any::<bool>(), vec(id(), ITEMS)).prop_map(
+            |(wait_millis, source, epoch, remove_source, ids)| {
+                Request::PullIds(PullIds { wait_millis, source, epoch: Epoch(epoch), remove_source, ids })
+            }
+        ),
     ]
+}
+
+fn range_request() -> impl Strategy<Value = Request> {
+    let name = || any::<(u64, u64)>().prop_map(|(range, key)| RangeName { range, key });
+    let item = (name(), 0..=u64::MAX - MAX_BLOCK_LEN, block_len());
+    let item = item.prop_map(|(name, offset, len)| RangeItem { name, offset, len });
+    let read = (any::<u32>(), vec(item, ITEMS));
+    // The payload of the tests' requests is one chunk.
+    let write = (name(), 0..=u64::MAX - MAX_BLOCK_LEN, any::<u32>());
+    prop_oneof![
+        read.prop_map(|(wait_millis, items)| Request::ReadRange(ReadRange { wait_millis, items })),
+        write.prop_map(|(name, offset, sum)| {
+            Request::WriteRange(WriteRange { name, offset, checksums: [sum].as_slice().into() })
+        }),
+    ]
+}
+
+fn range_bytes() -> impl Strategy<Value = Reply> {
+    let hit = (1..=3 * CHUNK_LEN, any::<u32>()).prop_map(|(len, sum)| RangeOutcome::Hit {
+        len,
+        checksums: (0..chunk_count(len)).map(|i| sum.wrapping_add(i as u32)).collect(),
+    });
+    let outcome = prop_oneof![
+        2 => hit,
+        1 => Just(RangeOutcome::Miss),
+        1 => any::<u64>().prop_map(|range_len| RangeOutcome::BadRange { range_len }),
+    ];
+    (any::<u32>(), vec(outcome, ITEMS)).prop_map(|(first, items)| Reply::RangeBytes(RangeBytes { first, items }))
+}
+
+fn found() -> impl Strategy<Value = Found> {
+    (vec(option::of((copy(), block_len(), key())), ITEMS), any::<bool>()).prop_map(|(found, has_keys)| Found {
+        keys: found.iter().flatten().filter(|_| has_keys).map(|(_, _, key)| key.clone()).collect(),
+        copies: found.into_iter().map(|found| found.map(|(copy, len, _)| (copy, len))).collect(),
+    })
 }
 
 fn reserve_outcome() -> impl Strategy<Value = ReserveOutcome> {
@@ -155,12 +239,12 @@ fn keys() -> impl Strategy<Value = Reply> {
 
 fn reason() -> impl Strategy<Value = Reason> {
     use Reason::*;
-    prop::sample::select(vec![Malformed, Version, Invalid, Overloaded, Stopping, NotHere])
+    prop::sample::select(vec![Malformed, Version, Invalid, Overloaded, Stopping, NotHere, GivenUp])
 }
 
 fn pull_outcome() -> impl Strategy<Value = PullOutcome> {
     use PullOutcome::*;
-    prop::sample::select(vec![Copied, Held, Missing, NoSpace, Unavailable])
+    prop::sample::select(vec![Copied, Held, Missing, NoSpace, Unavailable, Joined])
 }
 
 fn judgement() -> impl Strategy<Value = Judgement> {
@@ -199,15 +283,15 @@ fn seal_outcome() -> impl Strategy<Value = SealOutcome> {
 pub(crate) fn reply() -> impl Strategy<Value = Reply> {
     prop_oneof![
         (reason(), ".{0,40}").prop_map(|(reason, message)| Reply::Refused(Refusal { reason, message })),
-        (".{0,20}", any::<u64>(), any::<[bool; 2]>()).prop_map(|(node, epoch, [memory, writable])| {
-            Reply::Welcome(Welcome { node, epoch: Epoch(epoch), memory, writable })
+        (".{0,20}", any::<u64>(), any::<[bool; 2]>(), ".{0,9}").prop_map(|(node, epoch, [memory, writable], build)| {
+            Reply::Welcome(Welcome { node, epoch: Epoch(epoch), memory, writable, build })
         }),
         vec(reserve_outcome(), ITEMS).prop_map(Reply::Reserved),
         Just(Reply::Written),
         vec(seal_outcome(), ITEMS).prop_map(Reply::Sealed),
         Just(Reply::Done),
         blocks(),
-        vec(option::of((copy(), block_len())), ITEMS).prop_map(Reply::Found),
+        found().prop_map(Reply::Found),
         vec(view_outcome(), ITEMS).prop_map(Reply::Views),
         vec(any::<bool>(), ITEMS).prop_map(Reply::Removed),
         any::<u64>().prop_map(Reply::Count),
@@ -219,5 +303,6 @@ pub(crate) fn reply() -> impl Strategy<Value = Reply> {
         (vec(supersede_outcome(), ITEMS), vec(".{0,20}", ITEMS))
             .prop_map(|(items, pullers)| Reply::Superseded(Superseded { items, pullers })),
         vec(".{0,20}", ITEMS).prop_map(Reply::Catalogs),
+        range_bytes(),
     ]
 }
