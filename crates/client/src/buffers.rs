@@ -2,7 +2,6 @@
 
 use crate::device::DeviceParts;
 use std::io::IoSlice;
-use tidepool_store::device_len;
 use tidepool_transfer::ops::{Region, Regions};
 
 /// The bytes of a block to be stored: one slice, or several that make up the block in order.
@@ -34,7 +33,7 @@ impl<'a> Parts<'a> {
     /// Bytes in all parts together.
     pub(crate) fn total(&self) -> u64 {
         match self {
-            Self::Device(parts) => device_len(&parts.pieces),
+            Self::Device(parts) => tidepool_transfer::door::total(&parts.pieces),
             parts => parts.as_slice().iter().map(|part| part.len() as u64).sum(),
         }
     }

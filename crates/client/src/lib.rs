@@ -37,7 +37,6 @@ pub mod catalogs;
 
 mod background;
 mod bell;
-mod bounded;
 mod buffers;
 mod call;
 mod client;

@@ -1,24 +1,17 @@
 //! Blocks between a node's slab and a device's memory: the slab is pinned, and the device's driver copies.
 //!
-//! As with every read of shared memory, a block is looked up, copied and then checked: what was reused under the copy does
-//! not count. The checksums of a block that came from a device are made from the slab, after the copy and before the seal.
+//! A read is one of [`ShmTransport`]: a block is looked up, copied and then checked, and a slot that was reused under the copy
+//! does not count. The checksums of a block that came from a device are made from the slab, after the copy and before the seal.
 
-use crate::mapping::{Found, Mapping};
+use crate::mapping::Mapping;
+use crate::shm::{Ready, ShmTransport, Target};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidepool_transfer::copy::{ChecksumsInto, CopyPool, SumJob};
-use tidepool_transfer::door::{DevicePiece, Door, Span, Way};
-use tidepool_transfer::ops::Region;
-use tidepool_types::{BlockId, chunk_count};
+use tidepool_transfer::door::{self, DevicePiece, Door, Span, Way};
+use tidepool_transfer::ops::{DevicePlace, Failure, Region};
+use tidepool_types::{BlockId, Deadline, chunk_count};
 use tidepool_wire::checksum::{BlockChecksum, Sums};
-
-/// A block that goes to a device.
-#[derive(Debug, Clone, Copy)]
-pub struct DeviceRead<'a> {
-    /// The block.
-    pub id: BlockId,
-    /// Where it goes: all of it, in order.
-    pub into: &'a [DevicePiece],
-}
 
 /// A reservation that is filled by a device.
 #[derive(Debug, Clone, Copy)]
@@ -31,55 +24,55 @@ pub struct DeviceWrite<'a> {
     pub from: &'a [DevicePiece],
 }
 
-/// What became of a read.
-#[derive(Debug, Clone, Copy)]
-pub enum DeviceOutcome {
-    /// The block is where it was to go.
-    There(Found),
-    /// The node does not hold it, or not in that length, or its memory cannot be pinned.
-    Not,
-    /// Its slot was reused under the copy.
-    LostRace,
-    /// The driver failed.
-    Failed,
+impl ShmTransport {
+    /// Has devices copy blocks out of the slab, those of one device in one flight.
+    pub(crate) fn read_to_devices(&mut self, mut reads: Vec<Ready>, deadline: Deadline) {
+        while let Some(door) = reads.first().and_then(|first| door_of(first)) {
+            let is_one = |ready: &Ready| door_of(ready).is_some_and(|other| Arc::ptr_eq(&door, &other));
+            let flight: Vec<Ready> = reads.extract_if(.., |ready| is_one(ready)).collect();
+            match deadline.has_passed() {
+                true => flight.iter().for_each(|ready| self.fail(ready, Failure::TimedOut)),
+                false => self.fly(&*door, flight),
+            }
+        }
+    }
+
+    fn fly(&mut self, door: &dyn Door, flight: Vec<Ready>) {
+        let mapping = Arc::clone(&self.mapping);
+        // Until the copies have landed.
+        let Some(_pinned) = mapping.pinned(door) else {
+            return flight.iter().for_each(|ready| self.fail(ready, Failure::Unavailable));
+        };
+        let spans: Vec<Span> = flight
+            .iter()
+            .filter_map(|ready| Some(mapping.spans(ready.found.offset() + ready.offset, &place_of(ready)?.pieces)))
+            .flatten()
+            .collect();
+        // SAFETY: the spans lie inside the pinned slab, which the mapping keeps, and in the submitter's device memory. The
+        // slab's bytes may change under the copy, which `conclude` then finds.
+        let flown = unsafe { door.begin(Way::In, &spans) }.and_then(|flight| flight.land());
+        match flown {
+            Ok(()) => flight.into_iter().for_each(|ready| self.conclude(ready)),
+            Err(error) => {
+                tracing::warn!(%error, "blocks could not be copied to the device");
+                flight.iter().for_each(|ready| self.fail(ready, Failure::Unavailable));
+            }
+        }
+    }
 }
 
-/// Bytes of all pieces.
-#[must_use]
-pub fn device_len(pieces: &[DevicePiece]) -> u64 {
-    pieces.iter().map(|piece| piece.len as u64).sum()
+fn place_of(ready: &Ready) -> Option<&DevicePlace> {
+    match &ready.to {
+        Target::Device(place) => Some(place),
+        Target::Lent(_) | Target::Own(_) => None,
+    }
+}
+
+fn door_of(ready: &Ready) -> Option<Arc<dyn Door>> {
+    place_of(ready).map(|place| Arc::clone(&place.door))
 }
 
 impl Mapping {
-    /// Copies what the node holds of `reads` to a device.
-    ///
-    /// # Safety
-    /// The pieces must be memory of the door's device that nobody else uses until this returns.
-    pub unsafe fn read_to_device(&self, door: &dyn Door, reads: &[DeviceRead<'_>]) -> Vec<DeviceOutcome> {
-        let found: Vec<Option<Found>> = reads.iter().map(|read| self.find_whole(read)).collect();
-        let held = found.iter().zip(reads).filter_map(|(found, read)| Some((found.as_ref()?, read)));
-        let spans: Vec<Span> = held.flat_map(|(found, read)| self.spans(found.offset(), read.into)).collect();
-        // Until the copies have landed.
-        let pinned = if spans.is_empty() { None } else { self.pinned(door) };
-        let Some(_pinned) = pinned else { return vec![DeviceOutcome::Not; reads.len()] };
-        // SAFETY: the spans lie inside the pinned slab, which this mapping keeps, and in the caller's device memory. The slab's
-        // bytes may change under the copy, which the check below then finds.
-        let flown = unsafe { door.begin(Way::In, &spans) }.and_then(|flight| flight.land());
-        let failed =
-            flown.inspect_err(|error| tracing::warn!(%error, "blocks could not be copied to the device")).is_err();
-        let outcome = |found: Option<Found>| match found {
-            None => DeviceOutcome::Not,
-            Some(_) if failed => DeviceOutcome::Failed,
-            Some(found) if self.is_current(&found) => DeviceOutcome::There(found),
-            Some(_) => DeviceOutcome::LostRace,
-        };
-        found.into_iter().map(outcome).collect()
-    }
-
-    fn find_whole(&self, read: &DeviceRead<'_>) -> Option<Found> {
-        self.find(&read.id).filter(|found| found.len() == device_len(read.into))
-    }
-
     /// Fills reservations from a device and makes their checksums; `None` for all of them where that fails. The time is what
     /// checksums took: beside a copy by the processor they cost nothing, but a device's bytes have to be read for them.
     ///
@@ -93,7 +86,7 @@ impl Mapping {
         writes: &[DeviceWrite<'_>],
     ) -> Option<(Vec<Sums>, Duration)> {
         let in_place = |write: &DeviceWrite<'_>| {
-            let len = device_len(write.from);
+            let len = door::total(write.from);
             // Nothing but a reservation is ever written to.
             Some(Region { start: self.writable_at(write.slab_offset, len)?, len: len as usize })
         };

@@ -24,7 +24,7 @@ mod ring;
 mod shm;
 mod sync;
 
-pub use device::{DeviceOutcome, DeviceRead, DeviceWrite, device_len};
+pub use device::DeviceWrite;
 pub use layout::{FORMAT_VERSION, FormatError, MAX_SLOTS};
 pub use mapping::{Found, MapError, Mapping};
 pub use node_memory::{

@@ -1,4 +1,5 @@
-//! The shared-memory transport: reads and writes a node's slab in place.
+//! The shared-memory transport: reads and writes a node's slab in place, for the host's memory and, through
+//! [`device`](crate::device), for a device's.
 //!
 //! Everything is done inside `submit`; `poll` only hands out what it left. A batch is looked up in passes, so that the
 //! cache misses of its index lines, headers and first bytes overlap. Blocks large enough to share go to the copy threads
@@ -10,7 +11,9 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use tidepool_transfer::copy::{self, ChecksumsInto, CopyJob, CopyPool};
-use tidepool_transfer::ops::{Completion, Destination, Done, Failure, Op, ReadOp, Refused, Region, Regions, WriteOp};
+use tidepool_transfer::ops::{
+    Completion, Destination, DevicePlace, Done, Failure, Op, ReadOp, Refused, Region, Regions, WriteOp,
+};
 use tidepool_transfer::transport::{Health, Transport};
 use tidepool_types::{CHUNK_LEN, Deadline, chunk_count};
 use tidepool_wire::checksum::BlockChecksum;
@@ -27,31 +30,33 @@ const PREFETCHED_LINES: usize = 16;
 
 /// The transport to a node on this host.
 pub struct ShmTransport {
-    mapping: Arc<Mapping>,
+    pub(crate) mapping: Arc<Mapping>,
     copies: Arc<CopyPool>,
     verify: bool,
     done: VecDeque<Completion>,
 }
 
 /// A read that is ready to be copied.
-struct Ready {
+pub(crate) struct Ready {
     token: u64,
-    found: Found,
-    offset: u64,
+    pub(crate) found: Found,
+    pub(crate) offset: u64,
     len: u64,
-    to: Target,
+    pub(crate) to: Target,
 }
 
 /// Where the bytes go.
-enum Target {
+pub(crate) enum Target {
     Lent(Regions),
     Own(Vec<u8>),
+    Device(DevicePlace),
 }
 
 impl Target {
     fn regions(&mut self, len: u64) -> Regions {
         match self {
             Self::Lent(regions) => regions.clone(),
+            Self::Device(_) => Regions::Many(Vec::new()),
             Self::Own(bytes) => {
                 let spare = bytes.spare_capacity_mut();
                 Regions::One(Region { start: spare.as_mut_ptr().cast(), len: spare.len().min(len as usize) })
@@ -108,12 +113,13 @@ impl ShmTransport {
     fn read_all(&mut self, reads: Vec<ReadOp>, deadline: Deadline) {
         reads.iter().for_each(|read| self.mapping.prefetch_index(&read.id));
         reads.iter().for_each(|read| self.mapping.prefetch_header(&read.id));
-        let mut large = Vec::new();
+        let (mut large, mut on_device) = (Vec::new(), Vec::new());
         let (mut small, mut small_bytes) = (Vec::with_capacity(reads.len()), 0);
         self.done.reserve(reads.len());
         for read in reads {
             let token = read.token;
             match self.prepare(read) {
+                Ok(ready) if matches!(ready.to, Target::Device(_)) => on_device.push(ready),
                 Ok(ready) if ready.len >= SHARED_READ => large.push(ready),
                 Ok(ready) => {
                     small_bytes += ready.len;
@@ -125,6 +131,9 @@ impl ShmTransport {
         let streaming = small_bytes as usize >= copy::STREAMING_MIN && !is_warm(&small, small_bytes);
         self.in_runs(small, deadline, |this, run| this.read_small(run, streaming));
         self.in_runs(large, deadline, |this, run| this.read_large(run, deadline));
+        if !on_device.is_empty() {
+            self.read_to_devices(on_device, deadline);
+        }
     }
 
     /// Works on a few items at a time, so that a deadline is noticed between them; those left over have timed out. An item
@@ -159,6 +168,8 @@ impl ShmTransport {
             Destination::Into(regions) if regions.total() < len => return Err(Failure::TooSmall { block_len }),
             Destination::Into(regions) => Target::Lent(regions),
             Destination::Allocate => Target::Own(Vec::with_capacity(len as usize)),
+            Destination::Device(place) if place.total() != len => return Err(Failure::TooSmall { block_len }),
+            Destination::Device(place) => Target::Device(place),
         };
         Ok(Ready { token: read.token, found, offset: read.offset, len, to })
     }
@@ -213,8 +224,13 @@ impl ShmTransport {
         Some(CopyJob { to: ready.to.regions(ready.len), from, len: ready.len, checksums: None })
     }
 
+    /// A read came to nothing.
+    pub(crate) fn fail(&mut self, ready: &Ready, failure: Failure) {
+        self.finish(ready.token, Err(failure));
+    }
+
     /// Decides what a copy was worth.
-    fn conclude(&mut self, ready: Ready) {
+    pub(crate) fn conclude(&mut self, ready: Ready) {
         let intact = !self.verify || self.is_intact(&ready);
         let outcome = if !self.mapping.is_current(&ready.found) {
             Err(Failure::LostRace)
@@ -228,7 +244,7 @@ impl ShmTransport {
 
     fn delivered(&self, found: &Found, len: u64, to: Target) -> Done {
         let data = match to {
-            Target::Lent(_) => None,
+            Target::Lent(_) | Target::Device(_) => None,
             Target::Own(mut bytes) => {
                 // SAFETY: `len` bytes were reserved and have just been copied in.
                 unsafe { bytes.set_len(len as usize) };
@@ -236,7 +252,7 @@ impl ShmTransport {
             }
         };
         let (copy, slot, writer) = (self.mapping.copy_name(found), Some(found.slot()), found.writer());
-        Done::Read { copy, slot, writer, block_len: found.len(), bytes: len, data }
+        Done::Read { copy, slot, writer, block_len: found.len(), bytes: len, data, checksums: None }
     }
 
     /// Whether the chunks that were read match their checksums, in the slab.
@@ -363,6 +379,8 @@ impl Transport for ShmTransport {
             match op {
                 Op::Read(read) => reads.push(read),
                 Op::Write(write) => writes.push(write),
+                // A range is another process's memory.
+                Op::ReadRange(_) | Op::WriteRange(_) => self.finish(op.token(), Err(Failure::Unavailable)),
             }
         }
         self.read_all(reads, deadline);
@@ -379,6 +397,8 @@ impl Transport for ShmTransport {
     }
 
     fn cancel(&mut self, _token: u64) {}
+
+    fn cancel_all(&mut self) {}
 
     fn health(&self) -> Health {
         Health::Up

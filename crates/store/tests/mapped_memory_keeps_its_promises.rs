@@ -86,6 +86,11 @@ impl Owner for Mapped {
         }
     }
 
+    /// It verifies the bytes in the slab.
+    fn brings_checksums(&self) -> bool {
+        false
+    }
+
     /// Reads verify, as those through a network do.
     fn transport(&self) -> Box<dyn Transport> {
         Box::new(ShmTransport::new(Arc::clone(&self.mapping), Arc::clone(&self.copies), true))

@@ -3,6 +3,7 @@
 //! A transport's test implements [`Owner`] and calls [`check_all`]. Checks panic with what they found.
 
 mod endings;
+mod ranges;
 
 use crate::ops::{Completion, Destination, Done, Failure, Op, ReadOp, Region, Regions, WriteOp};
 use crate::testing::{block_bytes, block_id};
@@ -10,7 +11,7 @@ use crate::transport::{Health, Transport};
 use std::time::Duration;
 use tidepool_types::{BlockId, CHUNK_LEN, CopyName, Deadline, Generation, Random};
 use tidepool_wire::checksum::BlockChecksum;
-use tidepool_wire::message::SlotName;
+use tidepool_wire::message::{RangeName, SlotName};
 
 /// Sizes around every boundary that matters, and one that is read in slices.
 const SIZES: [usize; 10] = [1, 17, 4096, 65_537, 131_071, 131_072, 131_073, 1 << 20, (2 << 20) + 17, (9 << 20) + 5];
@@ -40,6 +41,21 @@ pub trait Owner {
     /// itself. A transport through mapped memory has no connection: its user tells the owner.
     fn report(&self, _id: BlockId, _copy: CopyName) {}
 
+    /// Registers memory that its transports read and write, if they do.
+    fn register(&self, _bytes: Vec<u8>) -> Option<RangeName> {
+        None
+    }
+
+    /// What a registered range holds.
+    fn registered(&self, _name: &RangeName) -> Vec<u8> {
+        Vec::new()
+    }
+
+    /// Whether a whole block that its transports read comes with its checksums.
+    fn brings_checksums(&self) -> bool {
+        true
+    }
+
     /// A new transport to it.
     fn transport(&self) -> Box<dyn Transport>;
 }
@@ -55,11 +71,13 @@ pub fn check_all(owner: &dyn Owner) {
     what_cannot_be_read_says_why(owner);
     a_named_copy_is_read_or_missed(owner);
     a_read_says_what_it_read(owner);
+    a_whole_block_comes_with_the_checksums_that_it_was_verified_with(owner);
     a_damaged_block_is_corrupt_and_reported(owner);
     a_range_of_a_damaged_chunk_is_not_delivered(owner);
     a_completed_write_is_applied_and_its_checksums_fit(owner);
     a_write_to_nowhere_is_refused(owner);
     many_small_blocks_come_in_one_batch(owner);
+    ranges::check_all(owner);
     endings::a_passed_deadline_is_a_time_out(owner);
     endings::nothing_under_way_is_nothing_to_wait_for(owner);
     endings::operations_of_one_batch_complete_exactly_once(owner);
@@ -211,6 +229,27 @@ fn a_read_says_what_it_read(owner: &dyn Owner) {
         let completion = run(&mut *transport, vec![Op::Read(op)]).remove(0);
         let Ok(Done::Read { copy, block_len, bytes, .. }) = completion.outcome else { panic!("{completion:?}") };
         assert_eq!((copy, block_len, bytes), (put, 70_000, expected), "{len:?} bytes at {offset}");
+    }
+}
+
+/// Parts of blocks have none: those of their ragged ends would be no block's.
+fn a_whole_block_comes_with_the_checksums_that_it_was_verified_with(owner: &dyn Owner) {
+    let mut transport = owner.transport();
+    for (number, len) in (360u64..).zip(SIZES) {
+        let bytes = block_bytes(number, len);
+        owner.put(number, &bytes);
+        let part = ReadOp { token: 0, len: Some(len as u64 - 1), ..read(number, Destination::Allocate) };
+        let mut into = vec![0; len];
+        let into = Destination::Into(Regions::One(Region::of_mut(&mut into)));
+        let whole = [Destination::Allocate, into].map(|destination| Op::Read(read(number, destination)));
+        let parts = if len > 1 { vec![Op::Read(part)] } else { Vec::new() };
+        for completion in run(&mut *transport, parts.into_iter().chain(whole).collect()) {
+            let is_part = completion.token == 0;
+            let Ok(Done::Read { checksums, .. }) = completion.outcome else { panic!("{completion:?}") };
+            let expected =
+                (owner.brings_checksums() && !is_part).then(|| BlockChecksum::new(block_id(number), len as u64));
+            assert_eq!(checksums, expected.map(|checksum| checksum.range(0, &bytes)), "block of {len} bytes");
+        }
     }
 }
 

@@ -25,6 +25,12 @@ pub struct DevicePiece {
     pub len: usize,
 }
 
+/// Bytes of all pieces together.
+#[must_use]
+pub fn total(pieces: &[DevicePiece]) -> u64 {
+    pieces.iter().map(|piece| piece.len as u64).sum()
+}
+
 /// A piece that is copied, in one of the two directions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {

@@ -83,10 +83,7 @@ impl<T: Transport> Faulty<T> {
             return Err(Refused::Closed);
         }
         self.submitted += 1;
-        let token = match &op {
-            Op::Read(read) => read.token,
-            Op::Write(write) => write.token,
-        };
+        let token = op.token();
         let FaultPlan { lost, delayed, failed, corrupt, .. } = self.plan;
         let draw = self.draw();
         if draw < failed {
@@ -169,6 +166,10 @@ impl<T: Transport> Transport for Faulty<T> {
 
     fn cancel(&mut self, token: u64) {
         self.inner.cancel(token);
+    }
+
+    fn cancel_all(&mut self) {
+        self.inner.cancel_all();
     }
 
     fn health(&self) -> Health {

@@ -1,8 +1,9 @@
 //! Moves bytes between memory and nodes.
 //!
-//! [`transport::Transport`] is one way of moving blocks to and from one node: submit operations ([`ops`]), poll their
-//! completions. [`tcp`] is the way over the network, [`memory`] its twin without one, [`fault`] a wrapper that breaks things
-//! on purpose. Below it, [`conn`] carries the frames of the data plane over Unix and TCP sockets for clients and nodes, and
+//! [`transport::Transport`] is one way of moving bytes to and from one node: submit operations on blocks, reservations and
+//! registered ranges ([`ops`]), poll their completions. [`tcp`] is the way over the network, [`memory`] its twin without one,
+//! [`fault`] a wrapper that breaks things on purpose. [`fetch`] reads from many nodes at once, over transports that are kept
+//! ([`lent`]). Below it, [`conn`] carries the frames of the data plane over Unix and TCP sockets for clients and nodes, and
 //! [`copy`] moves bytes through shared memory at the machine's speed. [`door`] is what a GPU's driver is asked for. `conformance` (feature `testing`) checks the promises
 //! that every transport makes.
 //!
@@ -38,6 +39,8 @@ mod cores;
 pub mod direct;
 pub mod door;
 pub mod fault;
+pub mod fetch;
+pub mod lent;
 pub mod memory;
 pub mod ops;
 pub mod regions;

@@ -3,16 +3,19 @@
 //! For tests of whoever uses a [`Transport`], and as the source of blocks behind a test's server. Reads are verified as
 //! if they had crossed a network.
 
-use crate::ops::{Completion, Destination, Done, Failure, Op, ReadOp, Refused, Region, Regions, WriteOp};
+use crate::ops::{
+    Completion, Destination, Done, Failure, Op, ReadOp, ReadRangeOp, Refused, Region, Regions, WriteOp, WriteRangeOp,
+};
 use crate::regions::for_each_pair;
 use crate::tcp::serve::{BlockSource, HeldBlock};
+use crate::tcp::serve_ranges::RangeSource;
 use crate::transport::{Health, Transport};
 use std::collections::HashMap;
 use std::sync::Arc;
 use tidepool_locks::Mutex;
-use tidepool_types::{BlockId, ClientId, CopyName, Deadline, Epoch, Generation, check_range};
+use tidepool_types::{BlockId, ClientId, CopyName, Deadline, Epoch, Generation, check_range, drawn};
 use tidepool_wire::checksum::{BlockChecksum, Sums};
-use tidepool_wire::message::SlotName;
+use tidepool_wire::message::{RangeItem, RangeName, RangeOutcome, SlotName};
 
 /// The memory of a node that lives in this process. Clones share it.
 #[derive(Debug, Clone)]
@@ -31,6 +34,7 @@ struct State {
     blocks: HashMap<BlockId, Arc<Block>>,
     reservations: HashMap<SlotName, Reservation>,
     reports: Vec<(BlockId, CopyName)>,
+    ranges: HashMap<RangeName, Vec<u8>>,
 }
 
 #[derive(Debug)]
@@ -105,10 +109,8 @@ impl MemoryNode {
     /// Writes to a reservation; `false` if there is none or the bytes do not fit.
     pub fn write(&self, slot: &SlotName, offset: u64, bytes: &[u8]) -> bool {
         let mut state = self.0.state.lock();
-        let place = state.reservations.get_mut(slot).and_then(|reservation| {
-            let start = usize::try_from(offset).ok()?;
-            reservation.bytes.get_mut(start..start.checked_add(bytes.len())?)
-        });
+        let place = state.reservations.get_mut(slot);
+        let place = place.and_then(|reservation| piece_mut(&mut reservation.bytes, offset, bytes.len()));
         place.map(|place| place.copy_from_slice(bytes)).is_some()
     }
 
@@ -116,6 +118,26 @@ impl MemoryNode {
     #[must_use]
     pub fn written(&self, slot: &SlotName) -> Option<Vec<u8>> {
         self.0.state.lock().reservations.get(slot).map(|reservation| reservation.bytes.clone())
+    }
+
+    /// Registers `bytes`: whoever is told the name reads and writes them.
+    pub fn register(&self, bytes: Vec<u8>) -> RangeName {
+        let name = RangeName { range: drawn(), key: drawn() };
+        self.0.state.lock().ranges.insert(name, bytes);
+        name
+    }
+
+    /// What a registered range holds.
+    #[must_use]
+    pub fn registered(&self, name: &RangeName) -> Option<Vec<u8>> {
+        self.0.state.lock().ranges.get(name).cloned()
+    }
+
+    /// Writes to a registered range; `false` if there is none or the bytes do not fit.
+    pub fn write_range(&self, name: &RangeName, offset: u64, bytes: &[u8]) -> bool {
+        let mut state = self.0.state.lock();
+        let place = state.ranges.get_mut(name).and_then(|range| piece_mut(range, offset, bytes.len()));
+        place.map(|place| place.copy_from_slice(bytes)).is_some()
     }
 
     /// Notes that a reader, or this node itself, found copies damaged.
@@ -127,6 +149,23 @@ impl MemoryNode {
     #[must_use]
     pub fn reports(&self) -> Vec<(BlockId, CopyName)> {
         self.0.state.lock().reports.clone()
+    }
+}
+
+fn piece_mut(bytes: &mut [u8], offset: u64, len: usize) -> Option<&mut [u8]> {
+    let start = usize::try_from(offset).ok()?;
+    bytes.get_mut(start..start.checked_add(len)?)
+}
+
+impl RangeSource for MemoryNode {
+    type Lent = Vec<u8>;
+
+    fn lend(&self, item: &RangeItem) -> Result<Vec<u8>, RangeOutcome> {
+        let state = self.0.state.lock();
+        let range = state.ranges.get(&item.name).ok_or(RangeOutcome::Miss)?;
+        let range_len = range.len() as u64;
+        check_range(item.offset, item.len, range_len).map_err(|_| RangeOutcome::BadRange { range_len })?;
+        Ok(range[item.offset as usize..(item.offset + item.len) as usize].to_vec())
     }
 }
 
@@ -197,24 +236,43 @@ impl MemoryTransport {
         let bytes = &block.bytes[op.offset as usize..(op.offset + len) as usize];
         let data = match op.destination {
             Destination::Allocate => Some(bytes.to_vec()),
+            Destination::Device(_) => return Err(Failure::Unavailable),
             Destination::Into(regions) if regions.total() < len => return Err(Failure::TooSmall { block_len }),
             Destination::Into(regions) => {
-                let from = Regions::One(Region::of(bytes));
-                // SAFETY: the submitter lends the regions for writing; the source is a block of this process's own.
-                let copy = |to, from, len| unsafe { crate::copy::copy(to, from, len) };
-                for_each_pair(&mut regions.cursor(), &mut from.cursor(), len as usize, copy);
+                copy_out(bytes, &regions);
                 None
             }
         };
-        Ok(Done::Read { copy: block.copy, slot: None, writer: block.writer, block_len, bytes: len, data })
+        let checksums = (len == block_len).then(|| block.checksums.clone());
+        Ok(Done::Read { copy: block.copy, slot: None, writer: block.writer, block_len, bytes: len, data, checksums })
+    }
+
+    fn read_range(&self, op: ReadRangeOp) -> Result<Done, Failure> {
+        let item = RangeItem { name: op.range, offset: op.offset, len: op.len };
+        let bytes = self.node.lend(&item).map_err(|outcome| match outcome {
+            RangeOutcome::BadRange { range_len } => Failure::BadRange { block_len: range_len },
+            RangeOutcome::Miss | RangeOutcome::Hit { .. } => Failure::Miss,
+        })?;
+        match op.destination {
+            Destination::Allocate => Ok(Done::RangeRead { data: Some(bytes) }),
+            Destination::Into(regions) if regions.total() < op.len => Err(Failure::TooSmall { block_len: op.len }),
+            Destination::Into(regions) => {
+                copy_out(&bytes, &regions);
+                Ok(Done::RangeRead { data: None })
+            }
+            Destination::Device(_) => Err(Failure::Unavailable),
+        }
+    }
+
+    fn write_range(&self, op: &WriteRangeOp) -> Result<Done, Failure> {
+        match self.node.write_range(&op.range, op.offset, &gathered(&op.source)) {
+            true => Ok(Done::RangeWritten),
+            false => Err(Failure::Unavailable),
+        }
     }
 
     fn write(&self, op: &WriteOp) -> Result<Done, Failure> {
-        let mut bytes = Vec::new();
-        for region in op.source.as_slice() {
-            // SAFETY: the submitter promised that the source is valid and does not change.
-            bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(region.start, region.len) });
-        }
+        let bytes = gathered(&op.source);
         match self.node.write(&op.slot, 0, &bytes) {
             true => Ok(Done::Written { checksums: BlockChecksum::new(op.id, bytes.len() as u64).range(0, &bytes) }),
             false => Err(Failure::Unavailable),
@@ -222,13 +280,35 @@ impl MemoryTransport {
     }
 }
 
+/// The bytes of a submitted operation's source.
+fn gathered(source: &Regions) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for region in source.as_slice() {
+        // SAFETY: the submitter promised that the source is valid and does not change.
+        bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(region.start, region.len) });
+    }
+    bytes
+}
+
+/// Copies `bytes` to the regions of a submitted operation, which are at least as long.
+fn copy_out(bytes: &[u8], regions: &Regions) {
+    let from = Regions::One(Region::of(bytes));
+    // SAFETY: the submitter lends the regions for writing; the source is this process's own.
+    let copy = |to, from, len| unsafe { crate::copy::copy(to, from, len) };
+    for_each_pair(&mut regions.cursor(), &mut from.cursor(), bytes.len(), copy);
+}
+
 impl Transport for MemoryTransport {
     fn submit(&mut self, ops: Vec<Op>, deadline: Deadline) -> Vec<Result<(), Refused>> {
         let late = deadline.has_passed();
         let run = |op| {
-            let (token, outcome) = match op {
-                Op::Read(read) => (read.token, if late { Err(Failure::TimedOut) } else { self.read(read) }),
-                Op::Write(write) => (write.token, if late { Err(Failure::TimedOut) } else { self.write(&write) }),
+            let token = Op::token(&op);
+            let outcome = match op {
+                _ if late => Err(Failure::TimedOut),
+                Op::Read(read) => self.read(read),
+                Op::Write(write) => self.write(&write),
+                Op::ReadRange(read) => self.read_range(read),
+                Op::WriteRange(write) => self.write_range(&write),
             };
             Completion { token, outcome }
         };
@@ -245,6 +325,8 @@ impl Transport for MemoryTransport {
     }
 
     fn cancel(&mut self, _token: u64) {}
+
+    fn cancel_all(&mut self) {}
 
     fn health(&self) -> Health {
         Health::Up

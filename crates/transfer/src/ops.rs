@@ -1,8 +1,10 @@
 //! What the transfer layer is asked to do and what it answers.
 
+use crate::door::{DevicePiece, Door};
+use std::sync::Arc;
 use tidepool_types::{BlockId, ClientId, CopyName};
 use tidepool_wire::checksum::Sums;
-use tidepool_wire::message::SlotName;
+use tidepool_wire::message::{RangeName, SlotName};
 
 /// A caller's memory: a place to read into or to write from. Whoever makes one promises that the memory stays valid,
 /// and for a destination unshared, until the operation's completion has been polled.
@@ -23,13 +25,34 @@ pub enum Regions {
     Many(Vec<Region>),
 }
 
+/// Pieces of a device's memory, and the door to it. Whoever makes one promises of the pieces what [`Region`] asks of a
+/// destination.
+#[derive(Debug, Clone)]
+pub struct DevicePlace {
+    /// The device's door.
+    pub door: Arc<dyn Door>,
+    /// Where the bytes go, in order.
+    pub pieces: Vec<DevicePiece>,
+}
+
+impl DevicePlace {
+    /// Bytes of all pieces together.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        crate::door::total(&self.pieces)
+    }
+}
+
 /// Where read bytes go.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub enum Destination {
     /// Into the caller's memory; a block longer than it fails with [`Failure::TooSmall`].
     Into(Regions),
     /// Into memory that the transport allocates once the length is known.
     Allocate,
+    /// Into a device's memory, which is exactly as long as the block. Only a transport through mapped memory can; with
+    /// others the read fails with [`Failure::Unavailable`].
+    Device(DevicePlace),
 }
 
 /// Reads a range of one block.
@@ -65,6 +88,35 @@ pub struct WriteOp {
     pub source: Regions,
 }
 
+/// Reads a piece of a registered range.
+#[derive(Debug)]
+pub struct ReadRangeOp {
+    /// The caller's name for the operation; its completion carries it.
+    pub token: u64,
+    /// The range.
+    pub range: RangeName,
+    /// First byte wanted.
+    pub offset: u64,
+    /// Bytes wanted: at least one.
+    pub len: u64,
+    /// Where they go.
+    pub destination: Destination,
+}
+
+/// Writes a piece of a registered range. One that fails may have changed the piece, and may change it until its owner has
+/// noticed the end of the connection that carried it.
+#[derive(Debug)]
+pub struct WriteRangeOp {
+    /// The caller's name for the operation; its completion carries it.
+    pub token: u64,
+    /// The range.
+    pub range: RangeName,
+    /// Where the bytes go in it.
+    pub offset: u64,
+    /// The bytes: at least one.
+    pub source: Regions,
+}
+
 /// One operation.
 #[derive(Debug)]
 pub enum Op {
@@ -72,6 +124,23 @@ pub enum Op {
     Read(ReadOp),
     /// Fill a reservation.
     Write(WriteOp),
+    /// Read a registered range. A transport through mapped memory reaches none.
+    ReadRange(ReadRangeOp),
+    /// Write a registered range. A transport through mapped memory reaches none.
+    WriteRange(WriteRangeOp),
+}
+
+impl Op {
+    /// The operation's token.
+    #[must_use]
+    pub fn token(&self) -> u64 {
+        match self {
+            Self::Read(ReadOp { token, .. })
+            | Self::Write(WriteOp { token, .. })
+            | Self::ReadRange(ReadRangeOp { token, .. })
+            | Self::WriteRange(WriteRangeOp { token, .. }) => *token,
+        }
+    }
 }
 
 /// Why an operation did not start.
@@ -109,34 +178,46 @@ pub enum Done {
         bytes: u64,
         /// The bytes, when the transport allocated the memory.
         data: Option<Vec<u8>>,
+        /// One checksum for each chunk of a whole block, verified on arrival; `None` where the transport did not verify, or
+        /// read only a part.
+        checksums: Option<Sums>,
     },
     /// A write, with the checksums to seal it with.
     Written {
         /// One checksum per chunk.
         checksums: Sums,
     },
+    /// A read of a range.
+    RangeRead {
+        /// The bytes, when the transport allocated the memory.
+        data: Option<Vec<u8>>,
+    },
+    /// A write of a range: its bytes are in place.
+    RangeWritten,
 }
 
 /// Why an operation failed. The caller tries another replica or reports a miss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failure {
-    /// The peer does not hold the block, or not that copy of it.
+    /// The peer does not hold the block, or not that copy of it, or has no such range.
     Miss,
     /// The slot was reused while it was being read: the caller looks once more.
     LostRace,
     /// The bytes of this copy did not match their checksum. A transport with a connection has told the owner. A transport
     /// through mapped memory has none: its caller tells the owner.
     Corrupt(CopyName),
-    /// The destination is shorter than the block.
+    /// The destination is shorter than the block, or a device's is not exactly as long.
     TooSmall {
         /// The block's length.
         block_len: u64,
     },
-    /// The range does not lie in the block.
+    /// The bytes asked for do not lie in the block, or in the registered range.
     BadRange {
-        /// The block's length.
+        /// The length of either.
         block_len: u64,
     },
+    /// Bytes of a registered range did not match their checksum: they changed under the read, or on their way.
+    Torn,
     /// The peer went away, refused or broke the protocol.
     Unavailable,
     /// The deadline passed.

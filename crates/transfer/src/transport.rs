@@ -28,6 +28,9 @@ pub trait Transport: Send {
     /// Gives up an operation. It still completes, as cancelled unless it had finished, once its memory is let go.
     fn cancel(&mut self, token: u64);
 
+    /// Gives up all operations, as [`Transport::cancel`] does one.
+    fn cancel_all(&mut self);
+
     /// Whether the peer can be reached, as far as this transport knows without asking.
     fn health(&self) -> Health;
 }
@@ -47,6 +50,10 @@ impl<T: Transport + ?Sized> Transport for Box<T> {
 
     fn cancel(&mut self, token: u64) {
         (**self).cancel(token);
+    }
+
+    fn cancel_all(&mut self) {
+        (**self).cancel_all();
     }
 
     fn health(&self) -> Health {

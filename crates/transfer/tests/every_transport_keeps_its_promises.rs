@@ -9,7 +9,7 @@ use tidepool_transfer::tcp::{TcpConfig, TcpTransport};
 use tidepool_transfer::testing::{EPOCH, TestNode, block_id};
 use tidepool_transfer::transport::Transport;
 use tidepool_types::{BlockId, ClientId, CopyName, Deadline};
-use tidepool_wire::message::SlotName;
+use tidepool_wire::message::{RangeName, SlotName};
 
 /// A node without a node, and a way to connect to it.
 struct Twin<C> {
@@ -36,6 +36,14 @@ impl<T: Transport + 'static, C: Fn() -> T> Owner for Twin<C> {
 
     fn reports(&self) -> Vec<(BlockId, CopyName)> {
         self.memory.reports()
+    }
+
+    fn register(&self, bytes: Vec<u8>) -> Option<RangeName> {
+        Some(self.memory.register(bytes))
+    }
+
+    fn registered(&self, name: &RangeName) -> Vec<u8> {
+        self.memory.registered(name).expect("it was registered")
     }
 
     fn transport(&self) -> Box<dyn Transport> {

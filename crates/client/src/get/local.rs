@@ -26,14 +26,14 @@ pub(super) fn read_from(
     which: impl Fn(usize, &Read) -> bool,
 ) -> bool {
     let picked = reads.iter().enumerate().filter(|(index, read)| which(*index, read));
-    let mut ops: Vec<Op> = picked.map(|(index, read)| read.op(index)).collect();
+    let mut ops: Vec<Op> = picked.map(|(index, read)| Op::Read(read.op(index))).collect();
     if ops.is_empty() {
         return false;
     }
     let lost = attempt(core, node, reads, &mut ops, deadline);
     if !lost.is_empty() {
         // The slot was reused under the copy. The block may have moved, or be gone: one more look tells.
-        ops.extend(lost.into_iter().map(|index| reads[index].op(index)));
+        ops.extend(lost.into_iter().map(|index| Op::Read(reads[index].op(index))));
         attempt(core, node, reads, &mut ops, deadline);
     }
     true
@@ -68,7 +68,7 @@ fn attempt(
                 }
                 Verdict::LostRace => lost.push(index),
                 Verdict::Corrupt(copy) => corrupt.push((id, copy)),
-                Verdict::Failed | Verdict::Late | Verdict::Other => {}
+                Verdict::Other => {}
             }
         }
         touch.hits += hits;

@@ -1,6 +1,5 @@
 //! Getting blocks: this host's memory first, then wherever the catalogs say. Every failure on the way is a miss.
 
-mod flights;
 mod local;
 mod read;
 mod remote;
@@ -10,8 +9,10 @@ use crate::buffers::Buffers;
 use crate::client::Client;
 use crate::core::Core;
 use crate::error::GetError;
-use read::{Delivered, Read};
+use read::Delivered;
+pub(crate) use read::Read;
 use std::ops::Range;
+use tidepool_transfer::ops::Destination;
 use tidepool_types::{BlockId, Deadline, InvalidInput};
 
 /// One block, or a range of it, and the buffers that it goes to.
@@ -41,20 +42,20 @@ impl<'a> GetInto<'a> {
 impl Client {
     /// A block's bytes, or `None` for a miss.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>, GetError> {
-        let read = Read::whole(self.core().id_of(key.as_ref())?, None);
+        let read = Read::whole(self.core().id_of(key.as_ref())?, Destination::Allocate);
         Ok(self.fetch_one(read)?.map(Delivered::into_bytes))
     }
 
     /// Reads a block into `buffer` and returns its length, or `None` for a miss.
     pub fn get_into(&self, key: impl AsRef<[u8]>, buffer: &mut [u8]) -> Result<Option<usize>, GetError> {
         let mut into = Buffers::One(buffer);
-        let read = Read::whole(self.core().id_of(key.as_ref())?, Some(into.regions()));
+        let read = Read::whole(self.core().id_of(key.as_ref())?, Destination::Into(into.regions()));
         Ok(self.fetch_one(read)?.map(Delivered::len))
     }
 
     /// A range of a block.
     pub fn get_range(&self, key: impl AsRef<[u8]>, range: Range<u64>) -> Result<Option<Vec<u8>>, GetError> {
-        let read = Read::whole(self.core().id_of(key.as_ref())?, None).part(Some(&range));
+        let read = Read::whole(self.core().id_of(key.as_ref())?, Destination::Allocate).part(Some(&range));
         Ok(self.fetch_one(read)?.map(Delivered::into_bytes))
     }
 
@@ -66,7 +67,7 @@ impl Client {
         buffer: &mut [u8],
     ) -> Result<Option<usize>, GetError> {
         let mut into = Buffers::One(buffer);
-        let read = Read::whole(self.core().id_of(key.as_ref())?, Some(into.regions())).part(Some(&range));
+        let read = Read::whole(self.core().id_of(key.as_ref())?, Destination::Into(into.regions())).part(Some(&range));
         Ok(self.fetch_one(read)?.map(Delivered::len))
     }
 
@@ -74,7 +75,7 @@ impl Client {
     pub fn get_batch<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<Result<Option<Vec<u8>>, GetError>> {
         let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
         let ids = self.core().id_of_each(&keys);
-        let answers = self.fetch(ids.into_iter().map(|id| Ok(Read::whole(id?, None))));
+        let answers = self.fetch(ids.into_iter().map(|id| Ok(Read::whole(id?, Destination::Allocate))));
         answers.map(|answer| Ok(answer?.map(Delivered::into_bytes))).collect()
     }
 
@@ -84,7 +85,7 @@ impl Client {
         let keys: Vec<&[u8]> = items.iter().map(|item| item.key).collect();
         let ids = self.core().id_of_each(&keys);
         let read = |(item, id): (&mut GetInto<'_>, Result<BlockId, InvalidInput>)| {
-            Ok(Read::whole(id?, Some(item.into.regions())).part(item.range.as_ref()))
+            Ok(Read::whole(id?, Destination::Into(item.into.regions())).part(item.range.as_ref()))
         };
         let has_ranges = items.iter().any(|item| item.range.is_some());
         let mut reads: Vec<Read> =
@@ -113,6 +114,12 @@ impl Client {
         run(self.core(), &mut reads, self.deadline());
         reads.into_iter().map(|read| read.answer(&self.core().counters))
     }
+}
+
+/// Reads what this host's nodes hold of `reads`, and nothing else.
+pub(crate) fn on_this_host(client: &Client, reads: &mut [Read]) {
+    let core = client.core();
+    local::read(core, &core.peers.table(), reads, client.deadline());
 }
 
 /// Reads everything that is wanted, from wherever it can be had.

@@ -3,7 +3,7 @@
 use crate::counters::{Counters, add};
 use crate::error::GetError;
 use std::ops::Range;
-use tidepool_transfer::ops::{Completion, Destination, Done, Failure, Op, ReadOp, Regions};
+use tidepool_transfer::ops::{Completion, Destination, Done, Failure, ReadOp};
 use tidepool_types::{BlockId, ClientId, CopyName};
 use tidepool_wire::message::SlotName;
 
@@ -13,8 +13,8 @@ pub(crate) struct Read {
     pub(crate) offset: u64,
     /// Bytes wanted, or all up to the block's end.
     pub(crate) len: Option<u64>,
-    /// Where they go; `None` has memory allocated for them.
-    pub(crate) into: Option<Regions>,
+    /// Where they go.
+    pub(crate) into: Destination,
     pub(crate) state: State,
 }
 
@@ -67,11 +67,8 @@ pub(crate) enum Verdict {
     Hit(Hit),
     LostRace,
     Corrupt(CopyName),
-    /// The node did not answer as it should.
-    Failed,
-    /// The node had not answered yet when the caller's time was over.
-    Late,
-    /// The node is fine; it just does not hold the block, or the caller asked for too much.
+    /// Nothing that the read's block is to blame for: the node does not hold it, or did not answer, or the caller asked for
+    /// too much.
     Other,
 }
 
@@ -83,7 +80,7 @@ pub(crate) struct Hit {
 }
 
 impl Read {
-    pub(crate) fn whole(id: BlockId, into: Option<Regions>) -> Self {
+    pub(crate) fn whole(id: BlockId, into: Destination) -> Self {
         Self { id, offset: 0, len: None, into, state: State::Wanted(Miss::Absent) }
     }
 
@@ -98,11 +95,15 @@ impl Read {
     /// A read that cannot be.
     pub(crate) fn refused(error: GetError) -> Self {
         let state = State::Refused(error);
-        Self { id: BlockId::from_bytes([0; BlockId::LEN]), offset: 0, len: None, into: None, state }
+        Self { state, ..Self::whole(BlockId::from_bytes([0; BlockId::LEN]), Destination::Allocate) }
     }
 
     pub(crate) fn is_wanted(&self) -> bool {
         matches!(self.state, State::Wanted(_))
+    }
+
+    pub(crate) fn is_delivered(&self) -> bool {
+        matches!(self.state, State::Delivered(_))
     }
 
     /// Remembers why it will have been a miss.
@@ -113,10 +114,9 @@ impl Read {
     }
 
     /// The operation that reads it; its token is the read's place in its batch.
-    pub(crate) fn op(&self, token: usize) -> Op {
-        let destination = self.into.clone().map_or(Destination::Allocate, Destination::Into);
+    pub(crate) fn op(&self, token: usize) -> ReadOp {
         let Self { id, offset, len, .. } = *self;
-        Op::Read(ReadOp { token: token as u64, id, copy: None, offset, len, destination })
+        ReadOp { token: token as u64, id, copy: None, offset, len, destination: self.into.clone() }
     }
 
     /// Takes note of an attempt's end.
@@ -139,8 +139,8 @@ impl Read {
             Err(Failure::Miss) => (Miss::Absent, Verdict::Other),
             Err(Failure::LostRace) => (Miss::LostRace, Verdict::LostRace),
             Err(Failure::Corrupt(copy)) => (Miss::Corrupt, Verdict::Corrupt(copy)),
-            Err(Failure::TimedOut | Failure::Cancelled) => (Miss::TimedOut, Verdict::Late),
-            Err(Failure::Unavailable) | Ok(Done::Written { .. }) => (Miss::Unavailable, Verdict::Failed),
+            Err(Failure::TimedOut | Failure::Cancelled) => (Miss::TimedOut, Verdict::Other),
+            Err(Failure::Unavailable | Failure::Torn) | Ok(_) => (Miss::Unavailable, Verdict::Other),
         };
         self.note(miss);
         verdict

@@ -1,13 +1,15 @@
 //! Reads from wherever the catalogs say: grouped by owner, all owners at once, replica after replica. Of replicas that are
 //! equally good each client starts with one of its own, so that many readers of one block share its holders.
 
-use super::read::{Miss, Read};
-use super::{flights, local};
+use super::local;
+use super::read::{Miss, Read, Verdict};
 use crate::catalogs::Located;
 use crate::core::Core;
 use crate::counters::add;
 use crate::peers::{Peer, Way};
 use std::sync::Arc;
+use tidepool_transfer::fetch::{self, Group, Reads};
+use tidepool_transfer::ops::{Done, Failure, ReadOp};
 use tidepool_types::Deadline;
 
 /// Reads that this host's nodes do not hold.
@@ -52,7 +54,7 @@ fn ask_only_remote(core: &Core, reads: &mut [Read], deadline: Deadline) {
     let table = core.peers.table();
     if let Some(peer) = table.only_remote() {
         let wanted = (0..reads.len()).filter(|&index| reads[index].is_wanted()).collect();
-        let group = Group { peer: Arc::clone(peer), reads: wanted };
+        let group = Group { source: Arc::clone(peer), reads: wanted };
         read_groups(core, &[group], reads, deadline.capped(deadline.remaining() / 2));
     }
 }
@@ -66,12 +68,6 @@ struct Seeker {
     next: usize,
 }
 
-/// Reads that one node is asked for.
-pub(super) struct Group {
-    pub(super) peer: Arc<Peer>,
-    pub(super) reads: Vec<usize>,
-}
-
 /// Sends each seeker to its next holder that can be reached. Those that have none left are done.
 fn group(
     core: &Core,
@@ -79,7 +75,7 @@ fn group(
     seekers: &mut Vec<Seeker>,
     reads: &mut [Read],
     deadline: Deadline,
-) -> Vec<Group> {
+) -> Vec<Group<Arc<Peer>>> {
     let mut peers: Vec<Option<Option<Arc<Peer>>>> = vec![None; holders.nodes().len()];
     let mut reach = |node: u16| {
         let node = usize::from(node);
@@ -87,7 +83,7 @@ fn group(
         // A stopped owner on this host can still be read from: its memory needs no answer.
         known.clone().filter(|peer| !peer.is_down() || peer.memory().is_some())
     };
-    let mut groups: Vec<Group> = Vec::new();
+    let mut groups: Vec<Group<Arc<Peer>>> = Vec::new();
     seekers.retain_mut(|seeker| {
         let rest = &holders.holders(seeker.asked)[seeker.next..];
         let found = rest.iter().enumerate().find_map(|(skipped, holder)| Some((skipped, reach(holder.node)?)));
@@ -98,26 +94,57 @@ fn group(
             return false;
         };
         seeker.next += skipped + 1;
-        match groups.iter_mut().find(|group| Arc::ptr_eq(&group.peer, &peer)) {
+        match groups.iter_mut().find(|group| Arc::ptr_eq(&group.source, &peer)) {
             Some(group) => group.reads.push(seeker.read),
-            None => groups.push(Group { peer, reads: vec![seeker.read] }),
+            None => groups.push(Group { source: peer, reads: vec![seeker.read] }),
         }
         true
     });
     groups
 }
 
-fn read_groups(core: &Core, groups: &[Group], reads: &mut [Read], deadline: Deadline) {
+fn read_groups(core: &Core, groups: &[Group<Arc<Peer>>], reads: &mut [Read], deadline: Deadline) {
     let mut remote = Vec::new();
-    for group in groups {
-        match &group.peer.way {
-            Way::Network(_) => remote.push(group),
+    for Group { source: peer, reads: wanted } in groups {
+        match &peer.way {
+            Way::Network(_) => remote.push(Group { source: &**peer, reads: wanted.clone() }),
             Way::Memory(memory) => {
                 let mut picked = vec![false; reads.len()];
-                group.reads.iter().for_each(|&read| picked[read] = true);
-                local::read_from(core, (&group.peer, memory), reads, deadline, |index, _| picked[index]);
+                wanted.iter().for_each(|&read| picked[read] = true);
+                local::read_from(core, (peer, memory), reads, deadline, |index, _| picked[index]);
             }
         }
     }
-    flights::fly(core, &remote, reads, deadline);
+    fetch::fetch(&remote, &mut Fetched { core, reads }, deadline);
+}
+
+/// The reads of a batch as a fetch sees them.
+struct Fetched<'a> {
+    core: &'a Core,
+    reads: &'a mut [Read],
+}
+
+impl Reads for Fetched<'_> {
+    fn op(&mut self, read: usize) -> ReadOp {
+        self.reads[read].op(read)
+    }
+
+    fn settle(&mut self, read: usize, outcome: Result<Done, Failure>) {
+        let Some(read) = self.reads.get_mut(read) else { return };
+        let counters = &self.core.counters;
+        match read.settle(outcome) {
+            Verdict::Hit(hit) => {
+                add(&counters.hits_tcp, 1);
+                add(&counters.bytes_read_tcp, hit.bytes);
+                add(&counters.foreign_hits, u64::from(hit.writer != self.core.id));
+            }
+            Verdict::LostRace => add(&counters.lost_races, 1),
+            Verdict::Corrupt(_) => add(&counters.corrupt_copies, 1),
+            Verdict::Other => {}
+        }
+    }
+
+    fn go_on(&self) -> bool {
+        true
+    }
 }

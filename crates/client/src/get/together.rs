@@ -43,17 +43,20 @@ fn take_back_mixed(reads: &mut [Read]) -> bool {
 mod tests {
     use super::*;
     use std::cell::Cell;
-    use tidepool_transfer::ops::Done;
+    use tidepool_transfer::ops::{Destination, Done};
     use tidepool_types::{ClientId, Epoch, Generation};
 
     fn deliver(read: &mut Read, generation: u64) {
         let copy = CopyName { epoch: Epoch(1), generation: Generation(generation) };
-        let done = Done::Read { copy, slot: None, writer: ClientId(1), block_len: 20, bytes: 10, data: None };
+        let done =
+            Done::Read { copy, slot: None, writer: ClientId(1), block_len: 20, bytes: 10, data: None, checksums: None };
         read.settle(Ok(done));
     }
 
     fn reads() -> Vec<Read> {
-        [1, 1, 2].map(|id| Read::whole(BlockId::from_bytes([id; 16]), None).part(Some(&(0..10)))).into()
+        [1, 1, 2]
+            .map(|id| Read::whole(BlockId::from_bytes([id; 16]), Destination::Allocate).part(Some(&(0..10))))
+            .into()
     }
 
     #[test]

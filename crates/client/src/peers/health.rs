@@ -8,9 +8,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tidepool_locks::Mutex;
-
 /// A wait that has lasted this long makes the node suspect; a probe that has, has it passed by.
-pub(crate) const SILENCE: Duration = Duration::from_millis(300);
+pub(crate) use tidepool_transfer::fetch::SILENCE;
+
 /// How long a host that neither refused nor took a connection is not asked again.
 const UNHEARD_FOR: Duration = Duration::from_secs(2);
 

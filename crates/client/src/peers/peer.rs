@@ -6,7 +6,6 @@ use super::fullness::Fullness;
 use super::health::{Health, SILENCE};
 use super::mapped_node::MappedNode;
 use super::way::{HostSays, WELCOME, Way};
-use crate::bounded::{Bounded, Lent};
 use crate::catalogs::NodeKey;
 use crate::counters::add;
 use std::io::IoSlice;
@@ -17,6 +16,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use tidepool_transfer::conn::{ConnError, Connection};
 use tidepool_transfer::direct::{self, Direct};
+use tidepool_transfer::fetch::{OwnTransport, Source};
+use tidepool_transfer::lent::{Bounded, Lent};
 use tidepool_transfer::tcp::{self, TcpConfig};
 use tidepool_transfer::transport::{self, Transport};
 use tidepool_types::{BlockId, Deadline};
@@ -211,23 +212,6 @@ impl Peer {
         if !is_writable || self.is_down() { None } else { direct::open(self.key.epoch, self.context.client) }
     }
 
-    /// A transport that is connected and unused, if there is one.
-    pub(crate) fn idle_transport(&self) -> Option<Lent<'_, Box<dyn Transport>>> {
-        if self.is_down() { None } else { self.transports.take_idle(is_usable) }
-    }
-
-    /// A transport of the caller's own. Only for nodes on the network.
-    pub(crate) fn transport(&self, until: Deadline) -> Result<Lent<'_, Box<dyn Transport>>, ConnError> {
-        let Way::Network(address) = self.way else { return Err(ConnError::Closed) };
-        if self.is_down() {
-            return Err(ConnError::Closed);
-        }
-        let Context { client, tcp, faults, .. } = &*self.context;
-        let config = TcpConfig { lease_millis: self.context.lease_millis(), ..tcp.clone() };
-        let open = || tcp::open(address, self.key.epoch, *client, config.clone(), faults, until.capped(WELCOME));
-        self.transports.take(until, is_usable, || self.connecting(open))
-    }
-
     /// Connects, and draws the conclusion from a failure.
     fn connecting<T>(&self, connect: impl FnOnce() -> Result<T, ConnError>) -> Result<T, ConnError> {
         let started = Instant::now();
@@ -356,6 +340,36 @@ impl Peer {
 
     fn connect(&self, until: Deadline) -> Result<Connection, ConnError> {
         self.way.connect(&self.context, self.key.epoch, until)
+    }
+}
+
+impl Source for Peer {
+    fn idle_transport(&self) -> Option<OwnTransport<'_>> {
+        if self.is_down() { None } else { self.transports.take_idle(is_usable) }
+    }
+
+    /// Only for nodes on the network.
+    fn transport(&self, until: Deadline) -> Result<OwnTransport<'_>, ConnError> {
+        let Way::Network(address) = self.way else { return Err(ConnError::Closed) };
+        if self.is_down() {
+            return Err(ConnError::Closed);
+        }
+        let Context { client, tcp, faults, .. } = &*self.context;
+        let config = TcpConfig { lease_millis: self.context.lease_millis(), ..tcp.clone() };
+        let open = || tcp::open(address, self.key.epoch, *client, config.clone(), faults, until.capped(WELCOME));
+        self.transports.take(until, is_usable, || self.connecting(open))
+    }
+
+    fn has_failed(&self) {
+        self.set_down();
+    }
+
+    fn is_late(&self) {
+        self.set_suspect();
+    }
+
+    fn is_silent(&self) -> bool {
+        self.is_down()
     }
 }
 

@@ -24,7 +24,7 @@ const NOT_STRAIGHT: Answer = Err(PutError::NotFromDevice);
 /// Moves blocks of a device's memory.
 #[derive(Debug)]
 pub struct DeviceMover {
-    door: Guarded,
+    door: Arc<Guarded>,
     /// For loads and for saves.
     staging: [Stagings; 2],
     /// Bytes of a flight.
@@ -38,7 +38,7 @@ impl DeviceMover {
     /// Every piece of every block must stay memory of the door's device until the mover is dropped, and, while a job that names a
     /// block is under way, be left alone by everybody else.
     pub unsafe fn new(layout: Layout, door: Arc<dyn Door>) -> Result<Self, LayoutError> {
-        let mover = Self { door: Guarded { door, layout }, staging: Default::default(), flight: FLIGHT };
+        let mover = Self { door: Arc::new(Guarded { door, layout }), staging: Default::default(), flight: FLIGHT };
         mover.door.check().map(|()| mover)
     }
 
@@ -69,7 +69,7 @@ impl DeviceMover {
 
     /// The memory through which blocks go one way.
     fn staging(&self, way: Way) -> Result<Lent<'_>, DoorError> {
-        self.staging[way as usize].take(&self.door, self.layout().longest_block())
+        self.staging[way as usize].take(&*self.door, self.layout().longest_block())
     }
 
     /// Cuts blocks into runs that fit into a half of `room` bytes.
@@ -99,10 +99,10 @@ impl DeviceMover {
         let fly = |blocks: &[Placed<'_>]| {
             let items =
                 blocks.iter().filter_map(|placed| Some(GetToDevice { key: placed.key, into: self.pieces(placed)? }));
-            let items: Vec<_> = items.collect();
+            let (items, door) = (items.collect(), Arc::clone(&self.door) as Arc<dyn Door>);
             // SAFETY: each block is named once in this batch (see `load`), the engine gives a block to one job at a time, and
             // they are the device's by the promise made to `new`.
-            unsafe { client.get_batch_to_device(&self.door, &items) }
+            unsafe { client.get_batch_to_device(&door, items) }
         };
         in_turns(&self.flights(blocks), go_on, fly, |there| *there)
     }
@@ -118,7 +118,7 @@ impl DeviceMover {
         let fly = |blocks: &[Placed<'_>]| {
             let items = blocks.iter().filter_map(|placed| {
                 // SAFETY: the engine leaves the blocks of a job alone, and they are the device's by the promise made to `new`.
-                let parts = unsafe { DeviceParts::new(&self.door, self.pieces(placed)?) };
+                let parts = unsafe { DeviceParts::new(&*self.door, self.pieces(placed)?) };
                 Some(PutItem { key: placed.key, data: Parts::Device(parts) })
             });
             let items: Vec<_> = items.collect();

@@ -93,10 +93,12 @@ impl Board {
             Work::Read(read) if read.is_open_ended() => self.typical_len,
             Work::Read(read) => read.first_len(u64::MAX),
             Work::Write(write) => write.len,
+            Work::ReadRange(read) => read.len,
+            Work::WriteRange(write) => write.len,
         }
     }
 
-    /// Queues the first slice of a read, or all slices of a write.
+    /// Queues the first slice of a block's read, or all slices of what has a known length.
     fn enqueue_first(&mut self, key: OpKey) {
         let (typical, read_slice, write_slice) = (self.typical_len, self.limits.slice, self.limits.write_slice);
         let Some(operation) = self.live(key) else { return };
@@ -107,6 +109,14 @@ impl Board {
                 self.push_read(Slice { op: key, start: 0, len, charge });
             }
             Work::Write(write) => {
+                let len = write.len;
+                self.writes.extend(cut(key, 0, len, write_slice));
+            }
+            Work::ReadRange(read) => {
+                let len = read.len;
+                cut(key, 0, len, read_slice).for_each(|slice| self.push_read(slice));
+            }
+            Work::WriteRange(write) => {
                 let len = write.len;
                 self.writes.extend(cut(key, 0, len, write_slice));
             }
@@ -128,6 +138,12 @@ impl Board {
         self.reads.push_back(slice);
     }
 
+    /// Puts a slice back where it was taken from.
+    pub(super) fn push_read_first(&mut self, slice: Slice) {
+        self.waiting_bytes += slice.charge;
+        self.reads.push_front(slice);
+    }
+
     pub(super) fn pop_read(&mut self) -> Option<Slice> {
         let slice = self.reads.pop_front()?;
         self.waiting_bytes -= slice.charge;
@@ -145,11 +161,13 @@ impl Board {
             return self.settle(slice.op);
         }
         match operation.work {
-            Work::Read(_) => {
-                self.waiting_bytes += slice.charge;
-                self.reads.push_front(slice);
-            }
+            Work::Read(_) | Work::ReadRange(_) => self.push_read_first(slice),
             Work::Write(_) => self.writes.push_front(slice),
+            // Its bytes may still be applied: written again, they could overtake what their writer writes next.
+            Work::WriteRange(_) => {
+                operation.fail(Failure::Unavailable);
+                self.settle(slice.op);
+            }
         }
     }
 
@@ -216,6 +234,10 @@ impl Board {
 
     pub(super) fn cancel(&mut self, token: u64) {
         self.fail_where(|operation| (operation.token == token).then_some(Failure::Cancelled));
+    }
+
+    pub(super) fn cancel_all(&mut self) {
+        self.fail_where(|_| Some(Failure::Cancelled));
     }
 
     /// Gives the peer up: everything under way fails and nothing new is accepted.

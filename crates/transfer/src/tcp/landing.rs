@@ -1,13 +1,13 @@
 //! Receives one answer: a thread of the stream does it, or the caller who waits for it.
 
 use super::Shared;
-use super::stream_state::{Landing, LandingItem};
+use super::answer::{Landing, LandingItem};
 use crate::conn::{ConnError, FrameReceiver};
 use crate::ops::Region;
 use crate::regions::Cursor;
 use std::time::Duration;
 use tidepool_types::Deadline;
-use tidepool_wire::checksum::{BlockChecksum, RunningRange};
+use tidepool_wire::checksum::RunningRange;
 use tidepool_wire::message::Reply;
 
 /// Bytes received and then verified at a time: small enough to be in cache for the second step.
@@ -41,6 +41,14 @@ impl Lander<'_> {
                 self.land(receiver, &mut landing)?;
                 Ok(())
             }
+            Reply::RangeBytes(bytes) => {
+                let begun = shared.settle(|board| board.begin_range_landing(stream, number, bytes));
+                let Ok(mut landing) = begun else {
+                    return Err(ConnError::Unexpected("ranges that were not asked for"));
+                };
+                self.land(receiver, &mut landing)?;
+                Ok(())
+            }
             Reply::Written => shared.settle(|board| board.written(stream, number)),
             Reply::Refused(refusal) => {
                 tracing::debug!(stream, reason = ?refusal.reason, "refused: {}", refusal.message);
@@ -70,7 +78,7 @@ impl Lander<'_> {
             }
         }
         self.shared.settle(|board| board.landed(self.stream, landing));
-        let bad: Vec<_> = landing.items.iter().filter(|item| item.corrupt).map(|item| (item.id, item.copy)).collect();
+        let bad: Vec<_> = landing.items.iter().filter_map(LandingItem::corrupt_copy).collect();
         if !bad.is_empty() {
             self.shared.report_corrupt(self.stream, bad);
         }
@@ -135,7 +143,7 @@ impl<'a> Verifier<'a> {
         }
         self.current = self.items.next().map(|item| {
             self.lacks = item.len;
-            let running = BlockChecksum::new(item.id, item.block_len).start_range(item.offset, item.len);
+            let running = item.sums();
             (item, running)
         });
     }

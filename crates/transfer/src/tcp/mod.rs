@@ -8,16 +8,19 @@
 //! (reads, and writes to a reservation, can be repeated); it reconnects and is trusted with one request at first. When no
 //! stream is left and none can be connected, the peer is given up.
 //!
-//! *Node.* [`serve`] answers Get and receives Write.
+//! *Node.* [`serve`] answers Get and receives Write, [`serve_ranges`] the same for registered ranges.
 //!
 //! Where things are: `board` and `stream_state` keep the books under one lock, `operation` is the life of one operation,
-//! `rail` is a stream's thread, `landing` receives an answer, `shared` ties them together.
+//! `rail` is a stream's thread, `landing` receives an answer, `answer` enters it in the books, `ranges` are operations on registered ranges, `shared` ties them together.
 
+mod answer;
 mod board;
 mod landing;
 mod operation;
 mod rail;
+mod ranges;
 pub mod serve;
+pub mod serve_ranges;
 mod shared;
 mod stream_state;
 
@@ -203,6 +206,10 @@ impl Transport for TcpTransport {
 
     fn cancel(&mut self, token: u64) {
         self.shared.board.lock().cancel(token);
+    }
+
+    fn cancel_all(&mut self) {
+        self.shared.board.lock().cancel_all();
     }
 
     fn health(&self) -> Health {

@@ -1,5 +1,6 @@
 //! One operation from its submission to its completion, and the slices that it is moved in.
 
+use super::ranges::{self, RangeRead, RangeWrite};
 use crate::ops::{Completion, Destination, Done, Failure, Op, ReadOp, Region, Regions, WriteOp};
 use tidepool_types::{BlockId, CHUNK_LEN, ClientId, CopyName, Deadline, MAX_BLOCK_LEN, chunk_count};
 use tidepool_wire::checksum::Sums;
@@ -47,6 +48,8 @@ pub(super) struct Operation {
 pub(super) enum Work {
     Read(Read),
     Write(Write),
+    ReadRange(RangeRead),
+    WriteRange(RangeWrite),
 }
 
 #[derive(Debug)]
@@ -73,6 +76,8 @@ struct Known {
     left: u64,
     /// The memory, when the transport allocates it.
     data: Option<Vec<u8>>,
+    /// One for each chunk of a whole block that has landed; `None` for a part of a block.
+    checksums: Option<Sums>,
 }
 
 #[derive(Debug)]
@@ -88,11 +93,19 @@ pub(super) struct Write {
 
 impl Operation {
     pub(super) fn new(op: Op, deadline: Deadline) -> Self {
-        let (token, work) = match op {
-            Op::Read(read) => (read.token, Work::Read(Read::new(read))),
-            Op::Write(write) => (write.token, Work::Write(Write::new(write))),
+        // Nothing on this host's side of a socket reaches a device's memory.
+        let verdict = match &op {
+            Op::Read(ReadOp { destination: Destination::Device(_), .. }) => Some(Failure::Unavailable),
+            op => ranges::refusal(op),
         };
-        Self { token, deadline, work, charge: 0, users: 0, verdict: None, moves: 0, last_incident: 0, expired: false }
+        let token = op.token();
+        let work = match op {
+            Op::Read(read) => Work::Read(Read::new(read)),
+            Op::Write(write) => Work::Write(Write::new(write)),
+            Op::ReadRange(read) => Work::ReadRange(RangeRead::new(read)),
+            Op::WriteRange(write) => Work::WriteRange(RangeWrite::new(write)),
+        };
+        Self { token, deadline, work, charge: 0, users: 0, verdict, moves: 0, last_incident: 0, expired: false }
     }
 
     /// Whether nothing is left to do and nobody touches the memory.
@@ -100,6 +113,8 @@ impl Operation {
         let done = match &self.work {
             Work::Read(read) => read.known.as_ref().is_some_and(|known| known.left == 0),
             Work::Write(write) => write.left == 0,
+            Work::ReadRange(read) => read.left == 0,
+            Work::WriteRange(write) => write.left == 0,
         };
         self.users == 0 && (done || self.verdict.is_some())
     }
@@ -109,6 +124,8 @@ impl Operation {
             (Some(failure), _) => Err(failure),
             (None, Work::Write(write)) => Ok(Done::Written { checksums: write.checksums }),
             (None, Work::Read(read)) => read.into_done().ok_or(Failure::Unavailable),
+            (None, Work::ReadRange(read)) => Ok(Done::RangeRead { data: read.data }),
+            (None, Work::WriteRange(_)) => Ok(Done::RangeWritten),
         };
         Completion { token: self.token, outcome }
     }
@@ -118,6 +135,8 @@ impl Operation {
         let left = match &mut self.work {
             Work::Read(read) => read.known.as_mut().map(|known| &mut known.left),
             Work::Write(write) => Some(&mut write.left),
+            Work::ReadRange(read) => Some(&mut read.left),
+            Work::WriteRange(write) => Some(&mut write.left),
         };
         if let Some(left) = left {
             *left = left.saturating_sub(bytes);
@@ -140,6 +159,7 @@ impl Read {
         let room = match &self.destination {
             Destination::Into(regions) => regions.total().max(1),
             Destination::Allocate => MAX_BLOCK_LEN,
+            Destination::Device(place) => place.total().max(1),
         };
         self.wanted.unwrap_or(room).min(slice)
     }
@@ -171,7 +191,7 @@ impl Read {
                 let start = data.as_mut_ptr().wrapping_add(slice.start as usize);
                 out.push(Region { start, len: hit.len as usize });
             }
-            (Destination::Allocate, _) => return Err(Failure::Unavailable),
+            (Destination::Allocate | Destination::Device(_), _) => return Err(Failure::Unavailable),
         }
         Ok(())
     }
@@ -195,10 +215,26 @@ impl Read {
         };
         let data = match &self.destination {
             Destination::Into(regions) if regions.total() < total => return Err(Failure::TooSmall { block_len }),
-            Destination::Into(_) => None,
+            Destination::Into(_) | Destination::Device(_) => None,
             Destination::Allocate => Some(vec![0; total as usize]),
         };
-        Ok(Known { copy: hit.copy, writer: hit.writer, block_len, total, left: total, data })
+        let checksums = (total == block_len).then(Sums::new);
+        Ok(Known { copy: hit.copy, writer: hit.writer, block_len, total, left: total, data, checksums })
+    }
+
+    /// Keeps the checksums of verified bytes that start at `offset` of the block, the beginning of a chunk.
+    pub(super) fn keep_checksums(&mut self, offset: u64, sums: Sums) {
+        let Some(Known { block_len, checksums: Some(kept), .. }) = &mut self.known else { return };
+        let chunks = chunk_count(*block_len) as usize;
+        if sums.len() == chunks {
+            *kept = sums;
+            return;
+        }
+        kept.resize(chunks, 0);
+        let first = (offset / CHUNK_LEN) as usize;
+        if let Some(places) = kept.get_mut(first..first + sums.len()) {
+            places.copy_from_slice(&sums);
+        }
     }
 
     /// Bytes of the whole read, once known.
@@ -207,8 +243,8 @@ impl Read {
     }
 
     fn into_done(self) -> Option<Done> {
-        let Known { copy, writer, block_len, total, data, .. } = self.known?;
-        Some(Done::Read { copy, slot: None, writer, block_len, bytes: total, data })
+        let Known { copy, writer, block_len, total, data, checksums, .. } = self.known?;
+        Some(Done::Read { copy, slot: None, writer, block_len, bytes: total, data, checksums })
     }
 }
 

@@ -3,7 +3,7 @@
 
 use super::Shared;
 use super::landing::{Lander, bytes_of};
-use super::stream_state::WriteSlice;
+use super::stream_state::{WriteSlice, WriteTo};
 use crate::conn::{ConnError, FrameSender, Socket};
 use crate::cores::keep_to_share;
 use crate::regions::Cursor;
@@ -12,7 +12,8 @@ use std::io::IoSlice;
 use std::sync::Arc;
 use std::time::Duration;
 use tidepool_types::CHUNK_LEN;
-use tidepool_wire::message::{Request, Write};
+use tidepool_wire::checksum::BlockChecksum;
+use tidepool_wire::message::{RangeName, Request, SlotName, Write, WriteRange};
 
 /// The first and the longest pause between attempts to reconnect.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(2));
@@ -134,9 +135,33 @@ fn timespec(duration: Duration) -> Timespec {
     Timespec { tv_sec: duration.as_secs().min(1 << 30) as i64, tv_nsec: duration.subsec_nanos().into() }
 }
 
-/// Sends a write's bytes chunk by chunk, each summed just before it goes out.
+/// Sends a slice of a write. Returns the checksums of what went to a reservation.
 fn send_write(sender: &mut FrameSender, write: &WriteSlice) -> Result<Vec<u32>, ConnError> {
-    let request = Request::Write(Write { slot: write.slot, offset: write.start });
+    match write.to {
+        WriteTo::Reservation { slot, checksum } => send_block(sender, write, slot, &checksum),
+        WriteTo::Range { name, offset } => send_range(sender, write, name, offset).map(|()| Vec::new()),
+    }
+}
+
+/// Sends the bytes of a range behind their checksums, by which the owner knows whether they came as they left.
+fn send_range(sender: &mut FrameSender, write: &WriteSlice, name: RangeName, offset: u64) -> Result<(), ConnError> {
+    let mut running = BlockChecksum::of_range(name, offset, write.len).start_range(0, write.len);
+    write.regions.iter().for_each(|piece| running.update(bytes_of(piece)));
+    let checksums = running.finish().ok_or(ConnError::Unexpected("a slice longer than its write"))?;
+    let request = Request::WriteRange(WriteRange { name, offset, checksums });
+    sender.request_head(write.number, &request, write.len, write.until)?;
+    let mut slices: Vec<IoSlice<'_>> = write.regions.iter().map(|piece| IoSlice::new(bytes_of(piece))).collect();
+    sender.payload(&mut slices, write.until)
+}
+
+/// Sends a block's bytes chunk by chunk, each summed just before it goes out.
+fn send_block(
+    sender: &mut FrameSender,
+    write: &WriteSlice,
+    slot: SlotName,
+    checksum: &BlockChecksum,
+) -> Result<Vec<u32>, ConnError> {
+    let request = Request::Write(Write { slot, offset: write.start });
     sender.request_head(write.number, &request, write.len, write.until)?;
     let mut cursor = Cursor::new(&write.regions);
     let (mut left, mut sums) = (write.len, Vec::new());
@@ -145,7 +170,7 @@ fn send_write(sender: &mut FrameSender, write: &WriteSlice) -> Result<Vec<u32>, 
         let mut pieces = Vec::new();
         cursor.pieces(len, usize::MAX, &mut pieces);
         cursor.skip(len);
-        let mut running = write.checksum.start_chunk(write.start / CHUNK_LEN + sums.len() as u64);
+        let mut running = checksum.start_chunk(write.start / CHUNK_LEN + sums.len() as u64);
         pieces.iter().for_each(|piece| running.update(bytes_of(piece)));
         sums.push(running.finish());
         let mut slices: Vec<IoSlice<'_>> = pieces.iter().map(|piece| IoSlice::new(bytes_of(piece))).collect();

@@ -247,7 +247,7 @@ impl Shared {
     pub(super) fn send_reads(&self, stream: usize, sender: &mut FrameSender) -> Result<bool, ConnError> {
         let Some(reads) = self.board.lock().take_reads(stream) else { return Ok(false) };
         let until = reads.until.capped(self.config.stall);
-        sender.request(reads.number, &Request::Get(reads.get), &[], until)?;
+        sender.request(reads.number, &reads.request, &[], until)?;
         Ok(true)
     }
 

@@ -1,14 +1,14 @@
-//! What each stream has under way, and the steps of a slice: taken, sent, landed or moved to another stream.
+//! What each stream has under way, and the steps of a slice until it is answered: taken, sent, or moved to another stream.
 
 use super::board::Board;
 use super::operation::{OpKey, Slice, Work};
 use crate::conn::Socket;
-use crate::ops::{Failure, Region};
+use crate::ops::Region;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use tidepool_types::{BlockId, CopyName, Deadline, chunk_count};
-use tidepool_wire::checksum::{BlockChecksum, Sums};
-use tidepool_wire::message::{Blocks, Get, GetOutcome, SlotName};
+use tidepool_types::{Deadline, chunk_count};
+use tidepool_wire::checksum::BlockChecksum;
+use tidepool_wire::message::{Get, GetItem, RangeItem, RangeName, ReadRange, Request, SlotName};
 
 /// Bounds of the bytes that one Get asks for, unless a single slice has more: a batch is spread over all streams, but
 /// not into frames too small to be worth their overhead.
@@ -24,11 +24,11 @@ pub(super) struct StreamState {
     /// While connected.
     socket: Option<Arc<Socket>>,
     /// Sent and not fully answered, in order.
-    requests: VecDeque<Sent>,
+    pub(super) requests: VecDeque<Sent>,
     /// Charges of `requests` together.
     bytes: u64,
     /// Operations whose memory the stream's thread is touching at this moment.
-    using: Vec<OpKey>,
+    pub(super) using: Vec<OpKey>,
     /// After a failure: one request at a time until one has been answered.
     probation: bool,
     /// Whether the last request taken was a write.
@@ -38,19 +38,58 @@ pub(super) struct StreamState {
 }
 
 #[derive(Debug)]
-struct Sent {
+pub(super) struct Sent {
     number: u64,
-    slices: Vec<Slice>,
-    answered: usize,
-    write: bool,
+    pub(super) slices: Vec<Slice>,
+    pub(super) answered: usize,
+    pub(super) what: What,
+}
+
+/// What a request moves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum What {
+    Blocks,
+    Ranges,
+    Writes,
 }
 
 /// A batch of reads to send.
 #[derive(Debug)]
 pub(super) struct Reads {
     pub(super) number: u64,
-    pub(super) get: Get,
+    pub(super) request: Request,
     pub(super) until: Deadline,
+}
+
+/// The items of one request: blocks or pieces of ranges, not both.
+#[derive(Debug, Default)]
+struct Items {
+    blocks: Vec<GetItem>,
+    ranges: Vec<RangeItem>,
+}
+
+impl Items {
+    fn len(&self) -> usize {
+        self.blocks.len() + self.ranges.len()
+    }
+
+    /// Adds a slice of an operation; `false` for one that belongs to another request.
+    fn add(&mut self, work: &Work, slice: &Slice) -> bool {
+        match work {
+            Work::Read(read) if self.ranges.is_empty() => self.blocks.push(read.item(slice)),
+            Work::ReadRange(read) if self.blocks.is_empty() => self.ranges.push(read.item(slice)),
+            _ => return false,
+        }
+        true
+    }
+
+    fn into_request(self, wait_millis: u32) -> (Request, What) {
+        let Self { blocks, ranges } = self;
+        match ranges.is_empty() {
+            true => (Request::Get(Get { wait_millis, items: blocks, ..Get::default() }), What::Blocks),
+            false => (Request::ReadRange(ReadRange { wait_millis, items: ranges }), What::Ranges),
+        }
+    }
 }
 
 /// A slice of a write to send. The operation counts the thread as a user until [`Board::write_sent`].
@@ -58,45 +97,27 @@ pub(super) struct Reads {
 pub(super) struct WriteSlice {
     pub(super) number: u64,
     pub(super) op: OpKey,
-    pub(super) slot: SlotName,
+    pub(super) to: WriteTo,
     pub(super) start: u64,
     pub(super) len: u64,
     pub(super) regions: Vec<Region>,
-    pub(super) checksum: BlockChecksum,
     pub(super) until: Deadline,
 }
 
-/// An answer whose payload is about to be received. The operations count the thread as a user until [`Board::landed`] or
-/// [`Board::stream_down`].
-#[derive(Debug)]
-pub(super) struct Landing {
-    number: u64,
-    pub(super) answers: usize,
-    /// The hits, in order of the payload.
-    pub(super) items: Vec<LandingItem>,
-    /// Where the payload goes, in order; empty for an item that nobody wants any more.
-    pub(super) regions: Vec<Region>,
+/// Where a slice of a write goes.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum WriteTo {
+    Reservation {
+        slot: SlotName,
+        /// The block's.
+        checksum: BlockChecksum,
+    },
+    Range {
+        name: RangeName,
+        /// Where the slice starts in the range.
+        offset: u64,
+    },
 }
-
-#[derive(Debug)]
-pub(super) struct LandingItem {
-    op: OpKey,
-    pub(super) id: BlockId,
-    pub(super) copy: CopyName,
-    /// Where the range starts in the block.
-    pub(super) offset: u64,
-    pub(super) len: u64,
-    pub(super) block_len: u64,
-    pub(super) checksums: Sums,
-    /// Whether the bytes are still wanted: they land in `regions` of the landing, else nowhere.
-    pub(super) wanted: bool,
-    /// Set by the receiver when the bytes do not match their checksums.
-    pub(super) corrupt: bool,
-}
-
-/// The node answered something that was not asked.
-#[derive(Debug)]
-pub(super) struct Nonsense;
 
 impl StreamState {
     pub(super) fn is_up(&self) -> bool {
@@ -128,18 +149,18 @@ impl StreamState {
         self.is_up() && (self.requests.is_empty() || (self.bytes < window && !self.probation))
     }
 
-    fn push(&mut self, number: u64, slices: Vec<Slice>, write: bool) {
+    fn push(&mut self, number: u64, slices: Vec<Slice>, what: What) {
         self.bytes += slices.iter().map(|slice| slice.charge).sum::<u64>();
-        self.wrote_last = write;
-        self.requests.push_back(Sent { number, slices, answered: 0, write });
+        self.wrote_last = what == What::Writes;
+        self.requests.push_back(Sent { number, slices, answered: 0, what });
     }
 
-    fn position(&self, number: u64) -> Option<usize> {
+    pub(super) fn position(&self, number: u64) -> Option<usize> {
         self.requests.iter().position(|sent| sent.number == number)
     }
 
     /// Counts `answers` slices of a request as answered.
-    fn answered(&mut self, number: u64, answers: usize) -> Vec<Slice> {
+    pub(super) fn answered(&mut self, number: u64, answers: usize) -> Vec<Slice> {
         let Some(at) = self.position(number) else { return Vec::new() };
         let sent = &mut self.requests[at];
         let slices = sent.slices[sent.answered..sent.answered + answers].to_vec();
@@ -175,7 +196,7 @@ impl Board {
         let lone = busy.next().filter(|_| busy.next().is_none() && self.reads.is_empty() && self.writes.is_empty());
         let small = |stream: &usize| {
             let state = &self.streams[*stream];
-            state.idle && state.bytes <= CALLERS_BYTES && !state.requests.iter().any(|sent| sent.write)
+            state.idle && state.bytes <= CALLERS_BYTES && !state.requests.iter().any(|sent| sent.what == What::Writes)
         };
         self.left_to_caller = lone.filter(small);
     }
@@ -198,7 +219,7 @@ impl Board {
     /// large write while the node sends a large answer, each could wait for the other to read.
     fn may_take(&self, stream: usize, write: bool) -> bool {
         let state = &self.streams[stream];
-        let mixes = state.requests.back().is_some_and(|sent| sent.write != write);
+        let mixes = state.requests.back().is_some_and(|sent| (sent.what == What::Writes) != write);
         let both_wait = !self.reads.is_empty() && !self.writes.is_empty();
         // With both waiting, every second working stream writes; a single one takes turns.
         let rank = self.streams[..stream].iter().filter(|stream| stream.is_up()).count();
@@ -220,21 +241,24 @@ impl Board {
         }
         let share = self.waiting_bytes / (2 * self.limits.streams as u64);
         let target = share.clamp(*GET_BYTES.start(), *GET_BYTES.end());
-        let (mut items, mut slices, mut bytes, mut until) = (Vec::new(), Vec::new(), 0, None::<Deadline>);
+        let (mut items, mut slices, mut bytes, mut until) = (Items::default(), Vec::new(), 0, None::<Deadline>);
         while items.len() < GET_ITEMS && (bytes == 0 || self.reads.front().is_some_and(|s| bytes + s.charge <= target))
         {
             let Some(slice) = self.pop_read() else { break };
             let Some(operation) = self.live(slice.op) else { continue };
-            let Work::Read(read) = &operation.work else { continue };
-            items.push(read.item(&slice));
+            if !items.add(&operation.work, &slice) {
+                self.push_read_first(slice);
+                break;
+            }
             until = until.max(Some(operation.deadline));
             bytes += slice.charge;
             slices.push(slice);
         }
         let until = until?;
         let number = self.next_number();
-        self.streams[stream].push(number, slices, false);
-        Some(Reads { number, get: Get { wait_millis: until.remaining_millis(), items, ..Get::default() }, until })
+        let (request, what) = items.into_request(until.remaining_millis());
+        self.streams[stream].push(number, slices, what);
+        Some(Reads { number, request, until })
     }
 
     /// Takes one slice of a write.
@@ -243,22 +267,23 @@ impl Board {
             let slice = self.writes.pop_front()?;
             let number = self.next_number();
             let Some(operation) = self.live(slice.op) else { continue };
-            let Work::Write(write) = &operation.work else { continue };
-            let mut regions = Vec::new();
-            write.source.cursor_at(slice.start).pieces(slice.len, usize::MAX, &mut regions);
-            let taken = WriteSlice {
-                number,
-                op: slice.op,
-                slot: write.slot,
-                start: slice.start,
-                len: slice.len,
-                regions,
-                checksum: BlockChecksum::new(write.id, write.len),
-                until: operation.deadline,
+            let (source, to) = match &operation.work {
+                Work::Write(write) => {
+                    let checksum = BlockChecksum::new(write.id, write.len);
+                    (&write.source, WriteTo::Reservation { slot: write.slot, checksum })
+                }
+                Work::WriteRange(write) => {
+                    (&write.source, WriteTo::Range { name: write.name, offset: write.offset + slice.start })
+                }
+                Work::Read(_) | Work::ReadRange(_) => continue,
             };
+            let mut regions = Vec::new();
+            source.cursor_at(slice.start).pieces(slice.len, usize::MAX, &mut regions);
+            let Slice { op, start, len, .. } = slice;
+            let taken = WriteSlice { number, op, to, start, len, regions, until: operation.deadline };
             operation.users += 1;
             self.streams[stream].using.push(slice.op);
-            self.streams[stream].push(number, vec![slice], true);
+            self.streams[stream].push(number, vec![slice], What::Writes);
             return Some(taken);
         }
         None
@@ -266,110 +291,16 @@ impl Board {
 
     /// A write's bytes have left: its memory is no longer read.
     pub(super) fn write_sent(&mut self, stream: usize, slice: &WriteSlice, sums: &[u32]) {
-        debug_assert_eq!(sums.len() as u64, chunk_count(slice.len));
         if let Some(operation) = self.get(slice.op)
             && let Work::Write(write) = &mut operation.work
         {
+            debug_assert_eq!(sums.len() as u64, chunk_count(slice.len));
             write.note_checksums(slice.start, sums);
         }
         self.stop_using_all(stream);
     }
 
-    /// The node has acknowledged a write.
-    pub(super) fn written(&mut self, stream: usize, number: u64) -> Result<(), Nonsense> {
-        let state = &mut self.streams[stream];
-        if !state.position(number).is_some_and(|at| state.requests[at].write) {
-            return Err(Nonsense);
-        }
-        for slice in state.answered(number, 1) {
-            if let Some(operation) = self.live(slice.op) {
-                operation.advance(slice.len);
-            }
-            self.settle(slice.op);
-        }
-        Ok(())
-    }
-
-    /// The node will not serve a request.
-    pub(super) fn refused(&mut self, stream: usize, number: u64) -> Result<(), Nonsense> {
-        let state = &mut self.streams[stream];
-        let at = state.position(number).ok_or(Nonsense)?;
-        let left = state.requests[at].slices.len() - state.requests[at].answered;
-        for slice in state.answered(number, left) {
-            self.fail(slice.op, Failure::Unavailable);
-        }
-        Ok(())
-    }
-
-    /// Matches an answer with its request and says where its bytes go.
-    pub(super) fn begin_landing(&mut self, stream: usize, number: u64, blocks: Blocks) -> Result<Landing, Nonsense> {
-        let slices = self.answered_by(stream, number, &blocks).ok_or(Nonsense)?;
-        let mut landing = Landing { number, answers: slices.len(), items: Vec::new(), regions: Vec::new() };
-        for (slice, outcome) in slices.into_iter().zip(blocks.items) {
-            match outcome {
-                GetOutcome::Hit(hit) => landing.items.push(self.place(slice, hit, &mut landing.regions)),
-                GetOutcome::BadRange { block_len } => self.fail(slice.op, Failure::BadRange { block_len }),
-                // The owner has put a damaged copy aside: for a reader it is not there.
-                GetOutcome::Miss | GetOutcome::Damaged => self.fail(slice.op, Failure::Miss),
-            }
-        }
-        let wanted = landing.items.iter().filter(|item| item.wanted);
-        self.streams[stream].using = wanted.map(|item| item.op).collect();
-        Ok(landing)
-    }
-
-    fn answered_by(&self, stream: usize, number: u64, blocks: &Blocks) -> Option<Vec<Slice>> {
-        let state = &self.streams[stream];
-        let sent = &state.requests[state.position(number)?];
-        let first = blocks.first as usize;
-        let in_turn = !sent.write && first == sent.answered && !blocks.items.is_empty();
-        let slices = sent.slices.get(first..first + blocks.items.len())?;
-        in_turn.then(|| slices.to_vec())
-    }
-
-    fn place(&mut self, slice: Slice, hit: tidepool_wire::message::Hit, regions: &mut Vec<Region>) -> LandingItem {
-        self.typical_len = (self.typical_len * 7 + hit.len) / 8;
-        let mut item = LandingItem {
-            op: slice.op,
-            id: BlockId::from_bytes([0; 16]),
-            copy: hit.copy,
-            offset: 0,
-            len: hit.len,
-            block_len: hit.block_len,
-            checksums: Sums::new(),
-            wanted: false,
-            corrupt: false,
-        };
-        let Some(operation) = self.live(slice.op) else { return item };
-        let Work::Read(read) = &mut operation.work else { return item };
-        let is_first = read.total().is_none();
-        if let Err(failure) = read.place(&slice, &hit, regions) {
-            self.fail(slice.op, failure);
-            return item;
-        }
-        (item.id, item.offset) = (read.id, read.offset + slice.start);
-        (item.checksums, item.wanted) = (hit.checksums, true);
-        operation.users += 1;
-        if is_first {
-            self.enqueue_rest(slice.op, hit.len);
-        }
-        item
-    }
-
-    /// The payload has been received whole; `corrupt` items have failed their checksums.
-    pub(super) fn landed(&mut self, stream: usize, landing: &Landing) {
-        self.streams[stream].answered(landing.number, landing.answers);
-        for item in landing.items.iter().filter(|item| item.wanted) {
-            let Some(operation) = self.get(item.op) else { continue };
-            match item.corrupt {
-                true => operation.fail(Failure::Corrupt(item.copy)),
-                false => operation.advance(item.len),
-            }
-        }
-        self.stop_using_all(stream);
-    }
-
-    fn stop_using_all(&mut self, stream: usize) {
+    pub(super) fn stop_using_all(&mut self, stream: usize) {
         let using = std::mem::take(&mut self.streams[stream].using);
         self.stop_using(&using);
     }
@@ -392,6 +323,7 @@ mod tests {
     use crate::tcp::TcpConfig;
     use std::os::unix::net::UnixStream;
     use std::time::Duration;
+    use tidepool_types::BlockId;
 
     const LEN: u64 = 64 << 10;
 

@@ -4,6 +4,7 @@ use crate::conn::{ConnError, Connection, Socket, TcpOptions};
 use crate::memory::MemoryNode;
 use crate::ops::Region;
 use crate::tcp::serve::{recv_write, serve_get};
+use crate::tcp::serve_ranges::{recv_range, serve_ranges};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -12,7 +13,7 @@ use std::time::Duration;
 use tidepool_locks::{Condvar, Mutex};
 use tidepool_types::Deadline;
 use tidepool_wire::checksum::BlockChecksum;
-use tidepool_wire::message::{Reason, Reply, Request, Welcome, Write};
+use tidepool_wire::message::{Reason, Reply, Request, Welcome, Write, WriteRange};
 
 /// How long a connection of a test may be idle, and a frame take.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -145,11 +146,33 @@ fn serve(fd: rustix::fd::OwnedFd, memory: &MemoryNode, shared: &Shared) -> Resul
                     false => connection.refuse(number, Reason::Invalid, "no such reservation".to_owned(), until)?,
                 }
             }
+            Request::ReadRange(read) => serve_ranges(&mut connection, number, &read, memory, until)?,
+            Request::WriteRange(write) => {
+                match receive_range(&mut connection, memory, &write, incoming.payload_len, until)? {
+                    true => connection.send_reply(number, &Reply::Written, &[], &[], until)?,
+                    false => connection.refuse(number, Reason::Invalid, "no such range".to_owned(), until)?,
+                }
+            }
+            Request::Cancel(_) => {}
             Request::ReportCorrupt(copies) => memory.report(&copies),
             _ => connection.refuse(number, Reason::NotHere, "not served by a test".to_owned(), until)?,
         }
     }
     Ok(())
+}
+
+/// Receives a piece of a range; `false` if there is no room for it, or it did not come as it left.
+fn receive_range(
+    connection: &mut Connection,
+    memory: &MemoryNode,
+    write: &WriteRange,
+    len: u64,
+    until: Deadline,
+) -> Result<bool, ConnError> {
+    let mut bytes = vec![0; len as usize];
+    // SAFETY: the buffer is this call's own.
+    let is_intact = unsafe { recv_range(connection.receiver(), Region::of_mut(&mut bytes), write, until)? };
+    Ok(is_intact && memory.write_range(&write.name, write.offset, &bytes))
 }
 
 fn receive(

@@ -4,6 +4,7 @@ use crate::peers::SILENCE;
 use crate::put::reserved::{Reserved, writes_of};
 use crate::put::store::Writer;
 use tidepool_transfer::conn::ConnError;
+use tidepool_transfer::fetch::Source as _;
 use tidepool_transfer::ops::{Completion, Op};
 use tidepool_transfer::transport::{Health, Transport};
 use tidepool_types::Deadline;
@@ -39,7 +40,7 @@ impl Writer<'_> {
             if transport.poll(&mut done, Deadline::after(SILENCE)) == 0 {
                 self.peer.set_suspect();
                 if self.peer.is_down() || self.deadline.has_passed() {
-                    (0..reserved.len()).for_each(|token| transport.cancel(token as u64));
+                    transport.cancel_all();
                 }
             }
             under_way -= done.len();
