@@ -9,6 +9,7 @@ use crate::draining::Draining;
 use crate::leases::NodeLeases;
 use crate::listen::{self, Listeners, SocketFile};
 use crate::process::{Processes, add};
+use crate::pull::{Sources, UnderWay};
 use crate::pulls::LatePulls;
 use crate::reservations::Reservations;
 use crate::scrub;
@@ -104,6 +105,8 @@ pub(crate) struct Shared {
     pub(crate) stop: Stop,
     /// The node as a client of other nodes.
     pub(crate) client: ClientId,
+    pub(crate) sources: Sources,
+    pub(crate) under_way: UnderWay,
     pub(crate) seats: Arc<Seats<Arc<Socket>>>,
     pub(crate) leases: Arc<NodeLeases>,
     pub(crate) pulls: LatePulls,
@@ -180,7 +183,10 @@ impl Node {
             return Err(OpenError::Stopped.into());
         }
         let counters = Arc::new(Counters::default());
+        let client = ClientId(drawn());
         let shared = Arc::new(Shared {
+            sources: Sources::new(client, config.faults.clone()),
+            under_way: UnderWay::default(),
             seats: Seats::new(config.max_connections),
             config,
             memory,
@@ -189,7 +195,7 @@ impl Node {
             reservations: Reservations::default(),
             announcer,
             stop: Stop::default(),
-            client: ClientId(drawn()),
+            client,
             leases: NodeLeases::new(),
             pulls: LatePulls::default(),
             draining: Draining::default(),
@@ -291,7 +297,7 @@ impl Shared {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        let Shared { stop, announcer, seats, memory, config, .. } = &*self.shared;
+        let Shared { stop, announcer, seats, memory, config, sources, .. } = &*self.shared;
         stop.set();
         announcer.release();
         // New clients must not find a node that is going away.
@@ -306,16 +312,18 @@ impl Drop for Node {
         // Said and done here, not when the last thread lets go: one that hangs must not keep the node in the catalogs, nor
         // its memory on the host.
         announcer.stop();
+        sources.clear();
         memory.remove_files();
         tracing::info!(node = %config.name, "stopped");
     }
 }
 
-/// Frees what ended processes held, takes in the leases of those that live, and keeps the catalogs' idea of free space fresh.
+/// Frees what ended processes held, takes in the leases of those that live, ends idle connections to other nodes, and keeps the catalogs' idea of free space fresh.
 fn watch_processes(shared: &Shared) {
     while !shared.stop.wait(REAP_EVERY) {
         shared.processes.reap();
         shared.leases.collect();
+        shared.sources.drop_idle();
         shared.announcer.set_used_bytes(shared.memory.capacity() - shared.memory.stats().free_bytes);
     }
 }

@@ -85,6 +85,10 @@ impl Owner for Served {
         }
     }
 
+    fn brings_checksums(&self) -> bool {
+        self.user.lock().mapping.is_none()
+    }
+
     fn transport(&self) -> Box<dyn Transport> {
         if let Some(mapping) = &self.user.lock().mapping {
             return Box::new(ShmTransport::new(Arc::clone(mapping), Arc::new(CopyPool::new(1)), true));

@@ -6,7 +6,9 @@ use std::collections::HashSet;
 use std::time::Duration;
 use tidepool_store::Hold;
 use tidepool_types::{BlockId, NodeName, Version};
-use tidepool_wire::message::{Judge, Judgement, KeyEntry, Keys, List, Offer, Pattern, Reason, Reply, Superseded};
+use tidepool_wire::message::{
+    Found, Judge, Judgement, KeyEntry, Keys, List, Offer, Pattern, Reason, Reply, Superseded,
+};
 
 /// Most keys of one page.
 const MAX_PAGE: u32 = 10_000;
@@ -132,10 +134,29 @@ impl Serving<'_> {
         match NodeName::new(offer.node) {
             Ok(node) => {
                 self.shared.pulls.note(node, &offer.ids);
-                self.confirm(&offer.ids)
+                match offer.keys_wanted {
+                    true => self.confirm_with_keys(&offer.ids),
+                    false => self.confirm(&offer.ids),
+                }
             }
             Err(error) => Answer::Refuse(Reason::Invalid, error.to_string()),
         }
+    }
+
+    /// As [`Serving::confirm`], with the keys of the blocks that are held.
+    fn confirm_with_keys(&self, ids: &[BlockId]) -> Answer {
+        let memory = &self.shared.memory;
+        let mut found = Found::from(memory.confirm(ids));
+        for (id, copy) in ids.iter().zip(&mut found.copies) {
+            let held = copy.and_then(|_| memory.peek(id));
+            match held.as_ref().and_then(intact_key) {
+                Some(key) => found.keys.push(key.to_vec()),
+                // It is gone by now, or damaged.
+                None => *copy = None,
+            }
+        }
+        self.shared.announce_all();
+        Answer::Reply(Reply::Found(found))
     }
 
     /// Takes no new blocks for a while. A block counts as on its way from before it is looked whether this is so.

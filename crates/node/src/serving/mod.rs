@@ -7,6 +7,7 @@ mod write;
 use crate::leases::OpenRing;
 use crate::node::Shared;
 use crate::process::add;
+use crate::pull::Task;
 use read::pinned;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -190,7 +191,11 @@ impl<'a> Serving<'a> {
             Request::Remove(ids) => self.remove(&ids),
             Request::RemoveMatching(pattern) => self.remove_matching(&pattern),
             Request::List(list) => self.list(&list),
-            Request::Pull(pull) => Answer::Reply(Reply::Pulled(crate::pull::run(self.shared, &pull))),
+            Request::Pull(pull) => match Task::by_key(&pull) {
+                Ok(task) => Answer::Reply(Reply::Pulled(crate::pull::run(self.shared, &task))),
+                Err(error) => Answer::Refuse(Reason::Invalid, error.to_string()),
+            },
+            Request::PullIds(pull) => Answer::Reply(Reply::Pulled(crate::pull::run(self.shared, &Task::by_id(&pull)))),
             Request::Stat => self.stat(),
             Request::Describe(id) => self.describe(&id),
             Request::Lease(millis) => {
@@ -205,8 +210,8 @@ impl<'a> Serving<'a> {
             Request::Catalogs => Answer::Reply(Reply::Catalogs(self.shared.config.catalogs.clone())),
             // Requests are served one after the other: what it names has been answered.
             Request::Cancel(_) => Answer::None,
-            Request::ReadRange(_) | Request::WriteRange(_) | Request::PullIds(_) => {
-                Answer::Refuse(Reason::Version, "this node does not serve this request".to_owned())
+            Request::ReadRange(_) | Request::WriteRange(_) => {
+                Answer::Refuse(Reason::Invalid, "no range is registered at this node".to_owned())
             }
         })
     }

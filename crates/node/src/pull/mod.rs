@@ -1,0 +1,315 @@
+//! Copying blocks from another node: this node reads them as a client would, straight into reservations of its own, many at a
+//! time. A reservation is sealed with the checksums that its bytes were verified with on arrival.
+
+mod sources;
+mod under_way;
+
+pub(crate) use sources::Sources;
+pub(crate) use under_way::UnderWay;
+
+use crate::node::Shared;
+use crate::process::add;
+use sources::NodeSource;
+use std::collections::VecDeque;
+use std::time::Duration;
+use tidepool_store::{NoRoom, Reservation, Sealed};
+use tidepool_transfer::conn::ConnError;
+use tidepool_transfer::fetch::{Group, Reads, fetch};
+use tidepool_transfer::ops::{Destination, Done, Failure, ReadOp, Region, Regions};
+use tidepool_types::{BlockId, CopyName, Deadline, Epoch, InvalidInput, Key, TenantSecret};
+use tidepool_wire::message::{BATCH_KEYS, Found, Offer, Pull, PullIds, PullOutcome, Reply, Request};
+
+/// Bytes and blocks that are reserved, and then read, together.
+const BATCH_BYTES: u64 = 64 << 20;
+const BATCH_BLOCKS: usize = 1024;
+
+/// What a pull asks for.
+pub(crate) struct Task<'a> {
+    wait_millis: u32,
+    source: &'a str,
+    epoch: Epoch,
+    remove_source: bool,
+    wanted: Vec<Wanted<'a>>,
+}
+
+/// A block that a pull asks for: by its key, or by its id, whose key the source tells.
+#[derive(Clone, Copy)]
+enum Wanted<'a> {
+    Key(Key<'a>, BlockId),
+    Id(BlockId),
+}
+
+impl Wanted<'_> {
+    fn id(&self) -> BlockId {
+        match self {
+            Self::Key(_, id) | Self::Id(id) => *id,
+        }
+    }
+}
+
+impl<'a> Task<'a> {
+    /// The blocks with the keys of a message, which were checked as it was read.
+    pub(crate) fn by_key(pull: &'a Pull) -> Result<Self, InvalidInput> {
+        let Pull { wait_millis, source, epoch, remove_source, keys } = pull;
+        let wanted = |key: &'a Vec<u8>| {
+            let key = Key::new(key)?;
+            Ok(Wanted::Key(key, BlockId::derive(&TenantSecret::DEFAULT, key)))
+        };
+        let wanted = keys.iter().map(wanted).collect::<Result<_, InvalidInput>>()?;
+        Ok(Self { wait_millis: *wait_millis, source, epoch: *epoch, remove_source: *remove_source, wanted })
+    }
+
+    pub(crate) fn by_id(pull: &'a PullIds) -> Self {
+        let PullIds { wait_millis, source, epoch, remove_source, ids } = pull;
+        let wanted = ids.iter().map(|id| Wanted::Id(*id)).collect();
+        Self { wait_millis: *wait_millis, source, epoch: *epoch, remove_source: *remove_source, wanted }
+    }
+}
+
+/// Pulls a batch; one outcome per block.
+pub(crate) fn run(shared: &Shared, task: &Task<'_>) -> Vec<PullOutcome> {
+    let until = Deadline::after(Duration::from_millis(task.wait_millis.into()));
+    let source = shared.sources.at(task.source, task.epoch);
+    let outcomes = vec![PullOutcome::Unavailable; task.wanted.len()];
+    let mut pulling = Pulling { shared, task, source: &source, until, outcomes };
+    pulling.bring_all();
+    let Pulling { outcomes, .. } = pulling;
+    if outcomes.iter().any(is_here) {
+        shared.announce_all();
+    }
+    // A node that is told to move blocks from itself to itself keeps them.
+    if task.remove_source && task.epoch != shared.memory.epoch() {
+        let moved = task.wanted.iter().zip(&outcomes).filter(|(_, outcome)| is_here(outcome));
+        remove_at_source(shared, &source, moved.map(|(wanted, _)| wanted.id()).collect(), until);
+    }
+    outcomes
+}
+
+fn is_here(outcome: &PullOutcome) -> bool {
+    matches!(outcome, PullOutcome::Copied | PullOutcome::Held | PullOutcome::Joined)
+}
+
+/// The second half of a move. Failing leaves a replica at the source, which is no harm.
+fn remove_at_source(shared: &Shared, source: &NodeSource, moved: Vec<BlockId>, until: Deadline) {
+    if moved.is_empty() {
+        return;
+    }
+    if let Err(error) = source.ask(&Request::Remove(moved), &|| !shared.stop.is_set(), until) {
+        tracing::warn!(%error, "a moved block stays at its source as a replica");
+    }
+}
+
+/// One pull.
+struct Pulling<'a> {
+    shared: &'a Shared,
+    task: &'a Task<'a>,
+    source: &'a NodeSource,
+    until: Deadline,
+    /// Blocks that nothing was found out about are unavailable.
+    outcomes: Vec<PullOutcome>,
+}
+
+/// A block that the source holds: its place in the pull, its key, and its copy's name and length.
+struct Offered {
+    index: usize,
+    id: BlockId,
+    key: Vec<u8>,
+    copy: CopyName,
+    len: u64,
+}
+
+fn id_of(key: &[u8]) -> Option<BlockId> {
+    Key::new(key).ok().map(|key| BlockId::derive(&TenantSecret::DEFAULT, key))
+}
+
+impl Pulling<'_> {
+    fn is_wanted(&self) -> bool {
+        !self.shared.stop.is_set()
+    }
+
+    /// Brings what is not here. What another pull is bringing is waited for, and brought only if that one fails.
+    fn bring_all(&mut self) {
+        let all = (0..self.task.wanted.len()).collect();
+        let mut left = self.note_here(all, PullOutcome::Held);
+        while !left.is_empty() && !self.until.has_passed() && self.is_wanted() {
+            let claim = self.shared.under_way.claim(self.ids(&left));
+            let (mine, others): (Vec<usize>, Vec<usize>) =
+                left.into_iter().partition(|&index| claim.has(&self.task.wanted[index].id()));
+            // Failing half-way leaves the rest unavailable, which is what the answer says.
+            if let Err(error) = self.bring(&mine) {
+                tracing::debug!(source = self.task.source, %error, "a pull failed");
+            }
+            drop(claim);
+            self.shared.under_way.wait(&self.ids(&others), &|| self.is_wanted(), self.until);
+            left = self.note_here(others, PullOutcome::Joined);
+        }
+    }
+
+    fn ids(&self, indexes: &[usize]) -> Vec<BlockId> {
+        indexes.iter().map(|&index| self.task.wanted[index].id()).collect()
+    }
+
+    /// Notes for blocks that are here that they are. Returns the others.
+    fn note_here(&mut self, mut indexes: Vec<usize>, outcome: PullOutcome) -> Vec<usize> {
+        let mut held = self.shared.memory.confirm(&self.ids(&indexes)).into_iter();
+        indexes.retain(|&index| {
+            let is_held = held.next().flatten().is_some();
+            if is_held {
+                self.outcomes[index] = outcome;
+            }
+            !is_held
+        });
+        indexes
+    }
+
+    fn bring(&mut self, indexes: &[usize]) -> Result<(), ConnError> {
+        if indexes.is_empty() {
+            return Ok(());
+        }
+        let mut offered = self.offered(indexes)?;
+        while !offered.is_empty() && self.is_wanted() && !self.until.has_passed() {
+            let coming = self.reserve_batch(&mut offered);
+            if coming.is_empty() {
+                continue;
+            }
+            let group = Group { source: self.source, reads: (0..coming.len()).collect() };
+            let mut landing = Landing { pulling: self, coming: coming.into_iter().map(Some).collect() };
+            let until = landing.pulling.until;
+            fetch(&[group], &mut landing, until);
+        }
+        Ok(())
+    }
+
+    /// What the source has of the blocks. It remembers that this node copies them.
+    fn offered(&mut self, indexes: &[usize]) -> Result<VecDeque<Offered>, ConnError> {
+        let mut offered = VecDeque::with_capacity(indexes.len());
+        let keys_wanted = indexes.iter().any(|&index| matches!(self.task.wanted[index], Wanted::Id(_)));
+        let most = if keys_wanted { BATCH_KEYS } else { indexes.len() };
+        for indexes in indexes.chunks(most) {
+            self.ask_for(indexes, keys_wanted, &mut offered)?;
+        }
+        Ok(offered)
+    }
+
+    fn ask_for(
+        &mut self,
+        indexes: &[usize],
+        keys_wanted: bool,
+        offered: &mut VecDeque<Offered>,
+    ) -> Result<(), ConnError> {
+        let node = self.shared.config.name.to_string();
+        let offer = Request::Offer(Offer { node, ids: self.ids(indexes), keys_wanted });
+        let Reply::Found(Found { copies, keys }) = self.source.ask(&offer, &|| self.is_wanted(), self.until)? else {
+            return Err(ConnError::Unexpected("not an answer to Offer"));
+        };
+        let mut keys = keys.into_iter();
+        for (&index, copy) in indexes.iter().zip(copies) {
+            let Some((copy, len)) = copy else {
+                self.outcomes[index] = PullOutcome::Missing;
+                continue;
+            };
+            let (told, wanted) = (keys.next(), self.task.wanted[index]);
+            let id = wanted.id();
+            let key = match wanted {
+                Wanted::Key(key, _) => Some(key.as_bytes().to_vec()),
+                Wanted::Id(_) => told.filter(|key| id_of(key) == Some(id)),
+            };
+            // A block under another key would be found by nobody.
+            let key = key.ok_or(ConnError::Unexpected("a key that is not the block's"))?;
+            offered.push_back(Offered { index, id, key, copy, len });
+        }
+        Ok(())
+    }
+
+    /// Takes space for the first of the blocks, as many as are read together.
+    fn reserve_batch(&mut self, offered: &mut VecDeque<Offered>) -> Vec<Coming> {
+        let (mut coming, mut bytes): (Vec<Coming>, u64) = (Vec::new(), 0);
+        while let Some(next) = offered.front()
+            && coming.len() < BATCH_BLOCKS
+            && (coming.is_empty() || bytes + next.len <= BATCH_BYTES)
+        {
+            // A batch waits for space only while it has none itself: its own blocks may be what is in the way.
+            let until = if coming.is_empty() { self.until } else { Deadline::after(Duration::ZERO) };
+            match self.reserve(next, until) {
+                Err(NoRoom::Full) if !coming.is_empty() => break,
+                Err(_) => self.outcomes[next.index] = PullOutcome::NoSpace,
+                Ok(reservation) => {
+                    bytes += next.len;
+                    coming.push(Coming { index: next.index, copy: next.copy, reservation });
+                }
+            }
+            offered.pop_front();
+        }
+        coming
+    }
+
+    fn reserve(&self, block: &Offered, until: Deadline) -> Result<Reservation, NoRoom> {
+        let Shared { memory, client, draining, .. } = self.shared;
+        let key = Key::new(&block.key).map_err(|_| NoRoom::TooLarge)?;
+        if draining.is_set() {
+            return Err(NoRoom::TooLarge);
+        }
+        let unnamed = match self.task.remove_source {
+            // Its source will not have it any more: it is not to cost another block, least of all one that came the same way.
+            true => memory.reserve_free(key, block.id, block.len, *client)?,
+            false => memory.reserve(key, block.id, block.len, *client, until, &|| self.is_wanted())?,
+        };
+        if draining.is_set() {
+            return Err(NoRoom::TooLarge);
+        }
+        // From here on a removal is noticed; one that came before has the source lack the block, or name this node.
+        Ok(unnamed.named().watched(key))
+    }
+}
+
+/// A block on its way here.
+struct Coming {
+    index: usize,
+    copy: CopyName,
+    reservation: Reservation,
+}
+
+/// A batch of reservations that are being filled.
+struct Landing<'p, 'a> {
+    pulling: &'p mut Pulling<'a>,
+    coming: Vec<Option<Coming>>,
+}
+
+impl Reads for Landing<'_, '_> {
+    fn op(&mut self, read: usize) -> ReadOp {
+        let coming = self.coming[read].as_ref().expect("a read is settled after its last operation");
+        let (id, len) = (coming.reservation.id(), coming.reservation.len());
+        let start = coming.reservation.address(0, len).expect("a reservation has all of its bytes");
+        let destination = Destination::Into(Regions::One(Region { start, len: len as usize }));
+        ReadOp { token: read as u64, id, copy: Some(coming.copy), offset: 0, len: Some(len), destination }
+    }
+
+    fn settle(&mut self, read: usize, outcome: Result<Done, Failure>) {
+        let Some(coming) = self.coming.get_mut(read).and_then(Option::take) else { return };
+        let index = coming.index;
+        self.pulling.outcomes[index] = match outcome {
+            Ok(Done::Read { bytes, checksums: Some(sums), .. }) if bytes == coming.reservation.len() => {
+                seal(self.pulling.shared, coming, &sums)
+            }
+            // The source has lost it since.
+            Err(Failure::Miss) => PullOutcome::Missing,
+            _ => PullOutcome::Unavailable,
+        };
+    }
+
+    fn go_on(&self) -> bool {
+        self.pulling.is_wanted()
+    }
+}
+
+fn seal(shared: &Shared, coming: Coming, checksums: &[u32]) -> PullOutcome {
+    match coming.reservation.seal(checksums) {
+        Ok(Sealed::New(_)) => {
+            add(&shared.counters.pulled, 1);
+            PullOutcome::Copied
+        }
+        Ok(Sealed::Held(_)) => PullOutcome::Held,
+        Ok(Sealed::Void) => PullOutcome::Missing,
+        Err(_) => PullOutcome::NoSpace,
+    }
+}

@@ -1,0 +1,166 @@
+//! The nodes that this node copies blocks from. Connections and transports to them are kept from pull to pull, for a while.
+
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tidepool_locks::Mutex;
+use tidepool_transfer::conn::dial::{Dial, Place};
+use tidepool_transfer::conn::{ConnError, Connection, TcpOptions, resolve};
+use tidepool_transfer::fault::FaultPlan;
+use tidepool_transfer::fetch::{OwnTransport, Source};
+use tidepool_transfer::lent::Bounded;
+use tidepool_transfer::tcp::{self, TcpConfig};
+use tidepool_transfer::transport::{Health, Transport};
+use tidepool_types::{ClientId, Deadline, Epoch};
+use tidepool_wire::message::{Reply, Request};
+
+/// How long a source may take to welcome a connection, or to take a request.
+const WELCOME: Duration = Duration::from_secs(1);
+/// How often a node that waits for an answer looks whether it is stopping.
+const STEP: Duration = Duration::from_millis(100);
+/// Sources that are kept. Past them the one that has been idle for the longest goes.
+const MOST: usize = 64;
+/// How long an idle source is kept.
+const KEPT_FOR: Duration = Duration::from_secs(10);
+/// Pulls from one source that have a connection or a transport at once; others wait.
+const AT_ONCE: usize = 4;
+
+/// See the file's head.
+pub(crate) struct Sources {
+    client: ClientId,
+    faults: FaultPlan,
+    /// Short sections: finding a source and dropping idle ones. Connections end outside it.
+    kept: Mutex<FxHashMap<(String, Epoch), Kept>>,
+}
+
+struct Kept {
+    source: Arc<NodeSource>,
+    used: Instant,
+}
+
+impl Sources {
+    /// For a node that is `client` to the others; its transports fail by `faults`.
+    pub(crate) fn new(client: ClientId, faults: FaultPlan) -> Self {
+        Self { client, faults, kept: Mutex::default() }
+    }
+
+    /// The node of incarnation `epoch` at `address`. Nothing is connected yet.
+    pub(crate) fn at(&self, address: &str, epoch: Epoch) -> Arc<NodeSource> {
+        let key = (address.to_owned(), epoch);
+        let mut kept = self.kept.lock();
+        let surplus = match kept.len() >= MOST && !kept.contains_key(&key) {
+            true => kept.iter().min_by_key(|(_, kept)| kept.used).map(|(key, _)| key.clone()),
+            false => None,
+        };
+        let surplus = surplus.and_then(|key| kept.remove(&key));
+        let new = || Arc::new(NodeSource::new(address, epoch, self.client, self.faults.clone()));
+        let found = kept.entry(key).or_insert_with(|| Kept { source: new(), used: Instant::now() });
+        found.used = Instant::now();
+        let source = Arc::clone(&found.source);
+        drop(kept);
+        drop(surplus);
+        source
+    }
+
+    /// Ends what has been idle for long; called now and then.
+    pub(crate) fn drop_idle(&self) {
+        let is_idle = |kept: &Kept| kept.used.elapsed() >= KEPT_FOR && Arc::strong_count(&kept.source) == 1;
+        let idle: Vec<Kept> = self.kept.lock().extract_if(|_, kept| is_idle(kept)).map(|(_, kept)| kept).collect();
+        drop(idle);
+    }
+
+    /// Ends everything: the node stops.
+    pub(crate) fn clear(&self) {
+        let all = std::mem::take(&mut *self.kept.lock());
+        drop(all);
+    }
+}
+
+/// One node that blocks are copied from.
+pub(crate) struct NodeSource {
+    address: String,
+    epoch: Epoch,
+    client: ClientId,
+    faults: FaultPlan,
+    /// Transports opened so far: each has a seed of its own, or all would have the same faults.
+    opened: AtomicU64,
+    connections: Bounded<Connection>,
+    transports: Bounded<Box<dyn Transport>>,
+}
+
+impl NodeSource {
+    fn new(address: &str, epoch: Epoch, client: ClientId, faults: FaultPlan) -> Self {
+        let (connections, transports) = (Bounded::new(AT_ONCE), Bounded::new(AT_ONCE));
+        Self { address: address.to_owned(), epoch, client, faults, opened: AtomicU64::new(0), connections, transports }
+    }
+
+    /// One request and its reply. Gives up when `go_on` says no.
+    pub(crate) fn ask(&self, request: &Request, go_on: &dyn Fn() -> bool, until: Deadline) -> Result<Reply, ConnError> {
+        let is_usable = |connection: &Connection| !connection.socket().has_hung_up();
+        let mut lent = self.connections.take(until, is_usable, || self.dial(until.capped(WELCOME)))?;
+        let reply = exchange(lent.get(), request, go_on, until)?;
+        lent.give_back();
+        match reply {
+            Reply::Refused(refusal) => Err(ConnError::Refused(refusal)),
+            reply => Ok(reply),
+        }
+    }
+
+    fn dial(&self, until: Deadline) -> Result<Connection, ConnError> {
+        let dial = Dial { client: self.client, epoch: Some(self.epoch), lease_millis: 0 };
+        let options = TcpOptions::default();
+        Ok(dial.to(Place::Network(resolve(&self.address, until)?, &options), until)?.connection)
+    }
+
+    fn open(&self, until: Deadline) -> Result<Box<dyn Transport>, ConnError> {
+        let nth = self.opened.fetch_add(1, Ordering::Relaxed);
+        let faults = FaultPlan { seed: self.faults.seed.wrapping_add(nth), ..self.faults.clone() };
+        tcp::open(resolve(&self.address, until)?, self.epoch, self.client, TcpConfig::default(), &faults, until)
+    }
+}
+
+fn is_usable(transport: &impl Transport) -> bool {
+    transport.health() != Health::Down
+}
+
+impl Source for NodeSource {
+    fn idle_transport(&self) -> Option<OwnTransport<'_>> {
+        self.transports.take_idle(is_usable)
+    }
+
+    fn transport(&self, until: Deadline) -> Result<OwnTransport<'_>, ConnError> {
+        self.transports.take(until, is_usable, || self.open(until.capped(WELCOME)))
+    }
+
+    /// The next pull connects anew.
+    fn has_failed(&self) {
+        self.connections.clear();
+        self.transports.clear();
+    }
+
+    /// A pull waits for a silent source until its own deadline.
+    fn is_late(&self) {}
+
+    fn is_silent(&self) -> bool {
+        false
+    }
+}
+
+/// Sends a request and waits for its reply. On an error the connection is of no more use.
+fn exchange(
+    connection: &mut Connection,
+    request: &Request,
+    go_on: &dyn Fn() -> bool,
+    until: Deadline,
+) -> Result<Reply, ConnError> {
+    let number = connection.send(request, &[], until.capped(WELCOME))?;
+    loop {
+        match connection.recv(until.capped(STEP)) {
+            Ok((answered, reply)) if answered == number => return Ok(reply),
+            Ok(_) => return Err(ConnError::Unexpected("a reply to another request")),
+            Err(ConnError::TimedOut) if !until.has_passed() && go_on() && !connection.socket().is_closed() => {}
+            Err(error) => return Err(error),
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! The blocks that pulls are bringing to this node. A block that several pulls want travels once: the first pull brings it, and
+//! the others wait for that one to end.
+
+use rustc_hash::FxHashSet;
+use std::time::{Duration, Instant};
+use tidepool_locks::{Condvar, Mutex};
+use tidepool_types::{BlockId, Deadline};
+
+/// How often a waiting pull looks whether it is still wanted.
+const STEP: Duration = Duration::from_millis(100);
+
+/// See the file's head.
+#[derive(Default)]
+pub(crate) struct UnderWay {
+    /// Short sections.
+    ids: Mutex<FxHashSet<BlockId>>,
+    /// Signalled when a pull has ended.
+    ended: Condvar,
+}
+
+/// The blocks that one pull brings, until it is dropped.
+pub(super) struct Claim<'a> {
+    under_way: &'a UnderWay,
+    ids: FxHashSet<BlockId>,
+}
+
+impl UnderWay {
+    /// Takes on those of `ids` that no other pull is bringing.
+    pub(super) fn claim(&self, ids: impl IntoIterator<Item = BlockId>) -> Claim<'_> {
+        let mut taken = self.ids.lock();
+        let ids = ids.into_iter().filter(|id| taken.insert(*id)).collect();
+        Claim { under_way: self, ids }
+    }
+
+    /// Waits until no pull brings any of `ids`. False at the deadline, or once `go_on` says no.
+    pub(super) fn wait(&self, ids: &[BlockId], go_on: &dyn Fn() -> bool, until: Deadline) -> bool {
+        let mut taken = self.ids.lock();
+        while ids.iter().any(|id| taken.contains(id)) {
+            if until.has_passed() || !go_on() {
+                return false;
+            }
+            let step = until.instant().min(Instant::now() + STEP);
+            let _ = self.ended.wait_until(&mut taken, step);
+        }
+        true
+    }
+}
+
+impl Claim<'_> {
+    /// Whether the block is this pull's to bring.
+    pub(super) fn has(&self, id: &BlockId) -> bool {
+        self.ids.contains(id)
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        let mut taken = self.under_way.ids.lock();
+        taken.retain(|id| !self.ids.contains(id));
+        self.under_way.ended.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const IDS: [BlockId; 3] =
+        [BlockId::from_bytes([1; 16]), BlockId::from_bytes([2; 16]), BlockId::from_bytes([3; 16])];
+
+    #[test]
+    fn a_block_is_brought_by_one_pull_at_a_time_and_others_wait_for_its_end() {
+        let under_way = UnderWay::default();
+        let first = under_way.claim(IDS[..2].iter().copied());
+        let second = under_way.claim(IDS);
+        assert_eq!(IDS.map(|id| first.has(&id)), [true, true, false]);
+        assert_eq!(IDS.map(|id| second.has(&id)), [false, false, true]);
+        let later = Deadline::after(Duration::from_secs(60));
+        assert!(!under_way.wait(&IDS, &|| false, later), "it is not wanted any more");
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| under_way.wait(&IDS[..2], &|| true, later));
+            drop(first);
+            assert!(waits.join().unwrap());
+        });
+        assert!(!under_way.wait(&IDS, &|| true, Deadline::after(Duration::ZERO)));
+        drop(second);
+        assert!(under_way.wait(&IDS, &|| true, Deadline::after(Duration::ZERO)));
+    }
+}
