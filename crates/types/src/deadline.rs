@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// The instant after which a call answers, whatever it has.
+/// The instant by which a call answers with whatever it has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Deadline(Instant);
 
@@ -25,7 +25,7 @@ impl Deadline {
         self.0
     }
 
-    /// What is left of the budget; zero once it has passed.
+    /// The rest of the budget; zero once the deadline has passed.
     #[must_use]
     pub fn remaining(self) -> Duration {
         self.0.saturating_duration_since(Instant::now())
@@ -43,7 +43,7 @@ impl Deadline {
         self.min(Self::after(budget))
     }
 
-    /// What is left in whole milliseconds, at least one, as the wire carries it.
+    /// The rest of the budget in whole milliseconds, at least one, as the wire carries it.
     #[must_use]
     pub fn remaining_millis(self) -> u32 {
         self.remaining().as_millis().clamp(1, u128::from(u32::MAX)) as u32

@@ -1,15 +1,15 @@
-//! Keys and the checks that every entry point makes on what a caller passes in.
+//! Keys, and the checks that every entry point makes on a caller's input.
 
 use crate::{MAX_BLOCK_LEN, MAX_KEY_LEN};
 use thiserror::Error;
 
-/// What a caller asked for that cannot be: the message names what was wrong and what is allowed.
+/// Invalid input of a caller. The message names the wrong value and what is allowed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum InvalidInput {
-    /// A key of no bytes or of too many.
+    /// A key that is empty or longer than [`MAX_KEY_LEN`].
     #[error("key of {0} bytes: a key has 1 to {MAX_KEY_LEN} bytes")]
     KeyLength(usize),
-    /// A block of no bytes or of too many.
+    /// A block that is empty or larger than [`MAX_BLOCK_LEN`].
     #[error("block of {0} bytes: a block has 1 to {MAX_BLOCK_LEN} bytes")]
     BlockLength(u64),
     /// A range that does not lie inside its block.
@@ -24,7 +24,7 @@ pub enum InvalidInput {
         /// Bytes in the block.
         block: u64,
     },
-    /// A name that cannot name a node.
+    /// Text that is no name of a node.
     #[error(
         "node name {0:?}: a name has 1 to 64 characters out of a-z A-Z 0-9 . _ - :, and starts with a letter or a digit"
     )]

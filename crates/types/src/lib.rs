@@ -1,7 +1,7 @@
 //! The vocabulary of Tidepool: ids, keys, sizes, deadlines and the limits every part agrees on.
 //!
-//! Nothing here does I/O, reads a clock on its own or allocates more than a key. Every other crate depends on this one;
-//! this one depends on none of them.
+//! This crate does no I/O, reads no clock on its own and allocates no more than a key. Every other crate depends on it;
+//! it depends on none of them.
 //!
 //! ```
 //! use tidepool_types::{BlockId, Key, TenantSecret};

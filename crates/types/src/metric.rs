@@ -1,4 +1,4 @@
-//! Numbers seen from outside: counted in atomics, read as a list that any exposition can render.
+//! Metrics: numbers counted in atomics, read as a list that any exposition can render.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -6,30 +6,30 @@ use std::time::Duration;
 /// One metric as of one instant.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Metric {
-    /// Its name, with its unit.
+    /// The metric's name, with its unit.
     pub name: &'static str,
-    /// What tells it from others of the same name.
+    /// Labels that tell the metric from others of the same name.
     pub labels: Vec<(&'static str, String)>,
-    /// One sentence about it.
+    /// One sentence that explains the metric.
     pub help: &'static str,
-    /// Its value.
+    /// The metric's value.
     pub value: Value,
 }
 
-/// What kind of number a metric is, and the number.
+/// A metric's number and its kind.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
-    /// Only ever rises.
+    /// A number that only rises.
     Counter(u64),
-    /// Rises and falls.
+    /// A number that rises and falls.
     Gauge(u64),
     /// How often a value fell at or below each bound.
     Histogram {
         /// Upper bounds in seconds, each with the number of values at or below it.
         buckets: Vec<(f64, u64)>,
-        /// All values.
+        /// The number of all values.
         count: u64,
-        /// Their sum, in seconds.
+        /// The sum of all values, in seconds.
         sum: f64,
     },
 }
@@ -51,7 +51,7 @@ impl Metric {
         format!("{}{{{}}}", self.name, labels.join(","))
     }
 
-    /// The number itself; of a histogram, how many values it has.
+    /// The number itself; of a histogram, the number of its values.
     #[must_use]
     pub fn number(&self) -> u64 {
         match self.value {

@@ -61,22 +61,22 @@ pub struct Generation(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ClientId(pub u64);
 
-/// A block's version: when it was written, in nanoseconds since 1970, in the upper 52 bits, and a part of its writer's id in the
-/// others. Of two versions of a block the higher one stays. Zero is none.
+/// A block's version. The upper 52 bits are the time of writing, in nanoseconds since 1970, the others are part of the
+/// writer's id. Of two versions of a block the higher one stays. Zero is no version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Version(pub u64);
 
-/// The bits of a version that are its writer's.
+/// The bits of a version that belong to its writer.
 const WRITER_BITS: u64 = 0xfff;
 
 impl Version {
-    /// Higher than any that a block is given: all of it is older.
+    /// Higher than every version that a block is given.
     pub const NEVER: Self = Self(u64::MAX);
 
     /// The version that `writer` gives a block at `nanos`.
     #[must_use]
     pub const fn new(nanos: u64, writer: ClientId) -> Self {
-        // Never zero, not even before 1970 has begun.
+        // Never zero, even at the start of 1970.
         Self((nanos | (WRITER_BITS + 1)) & !WRITER_BITS | writer.0 & WRITER_BITS)
     }
 

@@ -1,9 +1,9 @@
-//! Random numbers: those that follow from a seed, the same on every machine, and those drawn from the system. Not for secrets.
+//! Random numbers: a seeded sequence that is the same on every machine, and draws from the system. Not for secrets.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Instant;
 
-/// SplitMix64.
+/// SplitMix64: a sequence of random numbers that follows from its seed.
 #[derive(Debug, Clone)]
 pub struct Random(u64);
 

@@ -1,4 +1,4 @@
-//! Where in an agent's conversation a request belongs.
+//! A request's place in an agent's conversation.
 
 /// A time or a span of it in a trace.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -8,22 +8,22 @@ pub struct Millis(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(pub u64);
 
-/// What an agent waited for before a turn.
+/// The tool that an agent waited for before a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ToolId(pub u32);
 
-/// Where in a conversation a request belongs, as far as the engine that gets it knows.
+/// A request's place in its conversation, as far as the engine that serves the request knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Origin {
     /// The conversation.
     pub session: SessionId,
-    /// The conversation that began this one, as an agent begins a sub-agent's.
+    /// The conversation that started this one, where one agent starts another.
     pub parent: Option<SessionId>,
-    /// Counts from 0.
+    /// The request's number in the conversation, from 0.
     pub turn: u32,
     /// How long the conversation paused before this request, from the end of its previous answer; 0 before the first.
     pub pause: Millis,
-    /// The tool that the answer to this request calls, and whose result the next turn brings; none where the conversation
+    /// The tool that this request's answer calls; the next turn brings the tool's result. None where the conversation
     /// ends or a person answers.
     pub calls: Option<ToolId>,
     /// Whether this is the conversation's last request.

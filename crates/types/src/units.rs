@@ -25,7 +25,8 @@ const SIZE_UNITS: [(&str, u64); 5] = [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB"
 const SPAN_UNITS: [(&str, u64); 5] =
     [("us", 1), ("ms", 1_000), ("s", 1_000_000), ("m", 60_000_000), ("h", 3_600_000_000)];
 
-/// Splits `text` into its digits and its unit, and multiplies. None if it has not both, and an empty result if that is too much.
+/// Splits `text` into digits and unit, and multiplies. `None` where either is missing, `Some(None)` where the product
+/// overflows.
 fn parse(text: &str, units: &[(&str, u64)]) -> Option<Option<u64>> {
     let text = text.trim();
     let digits = text.find(|c: char| !c.is_ascii_digit()).filter(|digits| *digits > 0)?;

@@ -14,8 +14,8 @@ pub(super) const LANES: usize = 8;
 /// Keys of one hashing.
 pub(super) type Keys<'a> = [&'a [u8]; LANES];
 
-/// The ids of `keys`, or `None` when they must be hashed one by one: this machine cannot, their hashes do not take equally
-/// many steps, or one of them is no key.
+/// The ids of `keys`, or `None` when the caller must hash them one by one: this machine has no such registers, the
+/// keys' hashes take unequally many steps, or one of `keys` is no key.
 pub(super) fn derive(secret: &[u8; 16], keys: &Keys<'_>) -> Option<[[u8; 16]; LANES]> {
     let words = keys[0].len() / 8;
     let fits = |key: &&[u8]| (1..=MAX_KEY_LEN).contains(&key.len()) && key.len() / 8 == words;
@@ -35,7 +35,7 @@ pub(super) fn derive(secret: &[u8; 16], keys: &Keys<'_>) -> Option<[[u8; 16]; LA
     None
 }
 
-/// What is left of a key from `start` on (fewer than eight bytes), with the key's length in the top byte.
+/// The bytes of a key from `start` on (fewer than eight), with the key's length in the top byte.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 fn last_word(key: &[u8], start: usize) -> u64 {
@@ -270,7 +270,7 @@ mod avx2 {
 mod tests {
     use super::*;
 
-    /// What this processor is given for good, [`derive`] decides; the others it has must agree with it all the same.
+    /// [`derive`] always picks the same way for this processor; the processor's other ways must agree with it.
     #[test]
     fn every_way_of_hashing_that_this_processor_has_gives_the_same_ids() {
         type Derive = unsafe fn(&[u8; 16], &Keys<'_>, usize) -> [[u8; 16]; LANES];

@@ -32,7 +32,7 @@ impl fmt::Debug for TenantSecret {
     }
 }
 
-/// A block's name everywhere but at its owner: 128 bits that look random.
+/// A block's name everywhere outside its owner: 128 bits that look random.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(transparent)]
 pub struct BlockId([u8; 16]);
@@ -49,8 +49,8 @@ impl BlockId {
         Self(hasher.finish128().as_bytes())
     }
 
-    /// The ids of `keys`, in order: the same as [`BlockId::derive`] of each, and faster where keys that follow each other
-    /// are equally long. An error when any of them is no key.
+    /// The ids of `keys`, in order, as [`BlockId::derive`] gives them; faster where neighbouring keys are equally long.
+    /// Fails if any key has an invalid length.
     pub fn derive_all<K: AsRef<[u8]>>(secret: &TenantSecret, keys: &[K]) -> Result<Vec<Self>, InvalidInput> {
         let mut ids = Vec::with_capacity(keys.len());
         let (groups, rest) = keys.as_chunks::<LANES>();
