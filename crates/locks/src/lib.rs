@@ -1,8 +1,10 @@
-//! The standard library's locks, without poison: what a panic leaves behind is either dropped or still right. And what is
-//! built on nothing but them: [`seats`].
+//! The standard library's locks without poison, and [`seats`], which need nothing but these locks.
 //!
-//! A process that was forked from one with threads can use them. Locks that keep lists of sleeping threads in memory, such as
-//! `parking_lot`'s, cannot be used there: the parent's sleepers stay in the lists, and the memory behind them is used again.
+//! A holder that panics leaves its value either dropped or still right, so poison would tell nothing.
+//!
+//! A forked child of a process with threads can use these locks. It could not use locks that keep lists of sleeping
+//! threads in memory, such as `parking_lot`'s: the lists would name the parent's threads, whose memory the child uses
+//! anew.
 //!
 //! ```
 //! use tidepool_locks::{Condvar, Mutex};
@@ -26,7 +28,7 @@ use std::time::{Duration, Instant};
 
 pub use sync::{RwLockReadGuard, RwLockWriteGuard};
 
-/// See the crate's head.
+/// A mutual exclusion lock without poison, usable in a forked child.
 #[derive(Debug, Default)]
 pub struct Mutex<T>(sync::Mutex<T>);
 
@@ -36,32 +38,32 @@ impl<T> Mutex<T> {
         Self(sync::Mutex::new(value))
     }
 
-    /// What was inside.
+    /// Returns the value.
     pub fn into_inner(self) -> T {
         self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl<T> Mutex<T> {
-    /// Waits until nobody else has it.
+    /// Waits until no other thread holds the lock.
     #[inline]
     pub fn lock(&self) -> MutexGuard<'_, T> {
         MutexGuard(Some(self.0.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 
-    /// `None` when somebody else has it.
+    /// Takes the lock if no thread holds it; `None` otherwise.
     #[inline]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         unlocked(self.0.try_lock()).map(|guard| MutexGuard(Some(guard)))
     }
 
-    /// Needs no waiting: nobody else can have it.
+    /// The value, without locking: `&mut self` is the only reference.
     pub fn get_mut(&mut self) -> &mut T {
         self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A [`Mutex`] that is locked until this is dropped.
+/// Keeps a [`Mutex`] locked until dropped.
 #[derive(Debug)]
 #[must_use = "it is unlocked at once when this is dropped"]
 pub struct MutexGuard<'a, T>(Option<sync::MutexGuard<'a, T>>);
@@ -84,16 +86,16 @@ impl<T> DerefMut for MutexGuard<'_, T> {
     }
 }
 
-/// See the crate's head.
+/// A condition variable without poison, usable in a forked child.
 #[derive(Debug, Default)]
 pub struct Condvar(sync::Condvar);
 
-/// Whether a wait came to its end without being woken.
+/// Whether a wait timed out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Waited(bool);
 
 impl Waited {
-    /// True when the time is over.
+    /// True if the time ran out before a wake-up.
     #[must_use]
     pub const fn timed_out(self) -> bool {
         self.0
@@ -101,36 +103,36 @@ impl Waited {
 }
 
 impl Condvar {
-    /// One that nobody waits for.
+    /// A condition without waiting threads.
     #[must_use]
     pub const fn new() -> Self {
         Self(sync::Condvar::new())
     }
 
-    /// Wakes one of those who wait.
+    /// Wakes one waiting thread.
     pub fn notify_one(&self) {
         self.0.notify_one();
     }
 
-    /// Wakes all who wait.
+    /// Wakes all waiting threads.
     pub fn notify_all(&self) {
         self.0.notify_all();
     }
 
-    /// Unlocks, waits to be woken (or wakes without a reason), and locks again.
+    /// Unlocks, waits to be woken, and locks again. May also wake without a reason.
     pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
         let locked = guard.0.take().expect(THERE);
         guard.0 = Some(self.0.wait(locked).unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Waits for as long as `goes_on` says so.
+    /// Waits while `goes_on` returns true.
     pub fn wait_while<T>(&self, guard: &mut MutexGuard<'_, T>, mut goes_on: impl FnMut(&mut T) -> bool) {
         while goes_on(guard) {
             self.wait(guard);
         }
     }
 
-    /// As [`Condvar::wait`], no longer than `time`.
+    /// As [`Condvar::wait`], for at most `time`.
     pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, time: Duration) -> Waited {
         let locked = guard.0.take().expect(THERE);
         let (locked, waited) = self.0.wait_timeout(locked, time).unwrap_or_else(PoisonError::into_inner);
@@ -138,13 +140,13 @@ impl Condvar {
         Waited(waited.timed_out())
     }
 
-    /// As [`Condvar::wait`], no longer than to that moment.
+    /// As [`Condvar::wait`], until `until` at the latest.
     pub fn wait_until<T>(&self, guard: &mut MutexGuard<'_, T>, until: Instant) -> Waited {
         self.wait_for(guard, until.saturating_duration_since(Instant::now()))
     }
 }
 
-/// See the crate's head.
+/// A readers-writer lock without poison, usable in a forked child.
 #[derive(Debug, Default)]
 pub struct RwLock<T>(sync::RwLock<T>);
 
@@ -156,25 +158,25 @@ impl<T> RwLock<T> {
 }
 
 impl<T> RwLock<T> {
-    /// Waits until nobody writes.
+    /// Waits until no thread writes.
     #[inline]
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `None` when somebody writes.
+    /// Takes the lock to read if no thread writes; `None` otherwise.
     #[inline]
     pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
         unlocked(self.0.try_read())
     }
 
-    /// `None` when anybody else has it.
+    /// Takes the lock to write if no thread holds it; `None` otherwise.
     #[inline]
     pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
         unlocked(self.0.try_write())
     }
 
-    /// Waits until nobody else has it.
+    /// Waits until no other thread holds the lock.
     #[inline]
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
         self.0.write().unwrap_or_else(PoisonError::into_inner)

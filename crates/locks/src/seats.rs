@@ -1,18 +1,18 @@
 //! Seats for the connections that a server has open, bounded in number.
 //!
-//! A connection that has said nothing yet keeps its seat only until somebody else wants it: sockets that are opened and then
-//! kept silent cannot lock others out.
+//! A silent connection keeps its seat only until a new connection needs it, so that silent connections cannot lock
+//! others out.
 
 use crate::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The seats of one server. `G` is what the server needs to end a connection.
+/// The seats of one server. `G` is the handle with which the server ends a connection.
 #[derive(Debug)]
 pub struct Seats<G> {
     limit: usize,
-    // Taken when a connection comes or goes.
+    // Locked when a connection comes or goes.
     taken: Mutex<Taken<G>>,
 }
 
@@ -21,16 +21,16 @@ struct Taken<G> {
     last: u64,
     /// The most seats taken at once since [`Seats::start_over`].
     most: usize,
-    /// Oldest first.
+    /// Silent connections, the oldest first.
     guests: BTreeMap<u64, (G, Voice)>,
 }
 
-/// Whether a connection has said anything. Clones speak for the same connection.
+/// Whether a connection has spoken. Clones speak for the same connection.
 #[derive(Debug, Clone, Default)]
 pub struct Voice(Arc<AtomicBool>);
 
 impl Voice {
-    /// Notes that the connection has said something: its seat is its own from now on.
+    /// Notes that the connection has spoken: it keeps its seat from now on.
     pub fn raise(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -55,8 +55,8 @@ impl<G> Seats<G> {
         Arc::new(Self { limit, taken: Mutex::new(Taken { last: 0, most: 0, guests: BTreeMap::new() }) })
     }
 
-    /// A seat for a connection that has just been accepted, and the oldest silent connection if that has to go for it. `None`
-    /// when every seat belongs to a connection that has said something.
+    /// A seat for a connection that was just accepted, and the oldest silent connection if that one has to go for it.
+    /// `None` when every seated connection has spoken.
     pub fn admit(self: &Arc<Self>, guest: G) -> Option<(Seat<G>, Option<G>)> {
         let mut taken = self.taken.lock();
         let mut evicted = None;
@@ -84,7 +84,7 @@ impl<G> Seats<G> {
         taken.most = taken.guests.len();
     }
 
-    /// Does `end` for every connection that has a seat. Returns how many there are.
+    /// Calls `end` for every seated connection. Returns their number.
     pub fn end_all(&self, end: impl Fn(&G)) -> usize {
         let taken = self.taken.lock();
         taken.guests.values().for_each(|(guest, _)| end(guest));
@@ -93,7 +93,7 @@ impl<G> Seats<G> {
 }
 
 impl<G> Seat<G> {
-    /// Whether the connection has said anything.
+    /// The voice of the seat's connection.
     #[must_use]
     pub fn voice(&self) -> &Voice {
         &self.voice
