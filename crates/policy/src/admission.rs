@@ -1,19 +1,20 @@
-//! Whether a block that would push another one out comes in.
+//! Admission: whether a block may push another block out.
 //!
-//! Most blocks are used once. One that comes in while there is free room costs nobody anything; with none left, a cache may want to
-//! see a block a second time before it gives up another for it. A block that is not admitted is as one that was evicted at once.
+//! Most blocks are used once. A block that comes while there is free room costs no other block. Without free room, a
+//! cache may want to see a block twice before it evicts another one for it. A block that is not admitted counts as
+//! evicted at once.
 
 use crate::eviction::Tag;
 use std::{fmt, str::FromStr};
 use tidepool_types::mix;
 
-/// What decides about blocks that come while there is no free room.
+/// A rule about blocks that come while there is no free room.
 pub trait Admission: Send {
-    /// Whether this block comes in now.
+    /// Whether the block `tag` comes in now.
     fn admits(&mut self, tag: Tag) -> bool;
 }
 
-/// Everything comes in.
+/// Admits every block.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Everything;
 
@@ -23,20 +24,20 @@ impl Admission for Everything {
     }
 }
 
-/// What comes a second time while it is remembered that it came.
+/// Admits a block whose name it still remembers from an earlier visit.
 ///
-/// Names are remembered in buckets of a few, oldest first; a name that comes into a full one takes the place of the oldest there. So
-/// about as many names are remembered as there are places, and never more.
+/// Names lie in small buckets, oldest first; in a full bucket a new name replaces the oldest one. So about as many
+/// names are remembered as there are places, and never more.
 #[derive(Debug)]
 pub struct SecondSight {
-    /// Free places, which are zero, come first, then names, the oldest first.
+    /// Free places, which are zero, then names, oldest first.
     buckets: Vec<[u64; Self::WAYS]>,
 }
 
 impl SecondSight {
-    /// A cache line of them.
+    /// Places of a bucket: a cache line.
     const WAYS: usize = 8;
-    /// Names that are remembered at most, whatever is asked for: 128 MiB of them.
+    /// The most names that are remembered, whatever the caller asks for: 128 MiB of them.
     const MOST: u64 = 1 << 24;
 
     /// Remembers about `names` names.
@@ -69,21 +70,22 @@ impl Admission for SecondSight {
     }
 }
 
-/// A rule by its name.
+/// A rule, by its name.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Rule {
-    /// Everything comes in.
+    /// Every block comes in.
     #[default]
     All,
-    /// What comes a second time.
+    /// A block comes in on its second visit.
     SecondSight,
 }
 
 impl Rule {
-    /// All of them.
+    /// All rules.
     pub const ALL: [Self; 2] = [Self::All, Self::SecondSight];
 
-    /// For a cache of so many blocks. Four times as many names are remembered: what comes back that late was evicted meanwhile.
+    /// Builds the rule for a cache of `blocks` blocks. It remembers four names a block: a block that returns later than
+    /// that was evicted meanwhile.
     #[must_use]
     pub fn build(self, blocks: u64) -> Box<dyn Admission> {
         match self {
@@ -106,7 +108,7 @@ impl fmt::Display for Rule {
     }
 }
 
-/// No rule has this name.
+/// The error of parsing a name that no rule has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnknownRule;
 

@@ -1,12 +1,12 @@
-//! Groups: blocks that belong together. They are leased together, and are best evicted together.
+//! Groups: blocks that belong together, and so share their leases and are best evicted together.
 
 use std::collections::HashMap;
 use tidepool_types::BlockId;
 
-/// Members of one group that are kept track of; further ones are as if they had no group.
+/// The most members of a group; further blocks stay without a group.
 const MOST_MEMBERS: usize = 4096;
 
-/// Which slots belong together.
+/// Groups of slots.
 #[derive(Debug, Default)]
 pub struct Groups {
     members: HashMap<BlockId, Vec<u32>>,

@@ -1,16 +1,16 @@
 //! Leases: a block that was read or found a moment ago is not removed, unless the remover insists.
 //!
-//! Reads are many and removals few, so noting is cheap and judging is not: leases lie in the order in which they were noted,
-//! and a judgement looks at all of them. The table is bounded: it loses expired leases first, then the oldest.
+//! Reads are many and removals few, so noting a lease is cheap and judging is not: leases lie in the order of noting,
+//! and a judgement looks at all of them. The table is bounded: it drops expired leases first, then the oldest.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 use tidepool_types::BlockId;
 
-/// Up to so many blocks are compared with every lease one by one; for more a table of them pays.
+/// Up to this many blocks are compared with every lease one by one; for more, a table of them pays.
 const FEW: usize = 8;
 
-/// A bounded table of leases. Times count from any moment that stays the same.
+/// A bounded table of leases. Times count from any fixed moment.
 #[derive(Debug)]
 pub struct Leases {
     noted: VecDeque<(BlockId, Duration)>,
@@ -29,7 +29,7 @@ impl Leases {
         self.note_each(ids.into_iter().map(|id| (id, until)), now);
     }
 
-    /// Leases each block until a time of its own.
+    /// Leases each block until its own time.
     pub fn note_each(&mut self, leases: impl IntoIterator<Item = (BlockId, Duration)>, now: Duration) {
         while self.noted.front().is_some_and(|(_, until)| *until <= now) {
             self.noted.pop_front();
@@ -39,7 +39,7 @@ impl Leases {
         self.noted.drain(..over);
     }
 
-    /// Which of `asked` are leased.
+    /// For each of `asked`, whether it is leased.
     #[must_use]
     pub fn leased(&self, asked: &[BlockId], now: Duration) -> Vec<bool> {
         let live = self.noted.iter().filter(|(_, until)| *until > now).map(|(id, _)| id);
@@ -50,18 +50,18 @@ impl Leases {
         }
         let mut places: HashMap<&BlockId, Vec<usize>> = HashMap::with_capacity(asked.len());
         asked.iter().enumerate().for_each(|(place, id)| places.entry(id).or_default().push(place));
-        // What was found to be leased need not be found again.
+        // A block that was found needs no second match.
         live.filter_map(|id| places.remove(id)).flatten().for_each(|place| leased[place] = true);
         leased
     }
 
-    /// How many leases there are, expired ones that have not been dropped yet included.
+    /// Number of leases, including expired ones that the table has not dropped yet.
     #[must_use]
     pub fn len(&self) -> usize {
         self.noted.len()
     }
 
-    /// Whether there are none.
+    /// Whether the table is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.noted.is_empty()

@@ -1,9 +1,12 @@
 //! Decisions as pure functions of state, time and a random source that are passed in.
 //!
-//! No clock, no I/O, no threads: the servers and the simulator call the same code. [`admission`] says which blocks
-//! come in when that costs others their places, [`eviction`] which go when room is needed, and [`SoftPins`] and [`Groups`] which of them last, or together; [`placement`] chooses the nodes that a new
-//! block goes to, and [`replica`] the copy that a reader starts with; [`Leases`] says which blocks were read too lately to be
-//! removed.
+//! No clock, no I/O, no threads: the servers and the simulator call the same code.
+//!
+//! - [`admission`] decides which blocks come in when that costs other blocks their places.
+//! - [`eviction`] decides which blocks go when room is needed; [`SoftPins`] and [`Groups`], which of them go last, or
+//!   together.
+//! - [`placement`] chooses the nodes for a new block, [`replica`] the copy that a reader starts with.
+//! - [`Leases`] says which blocks were read too recently to be removed.
 //!
 //! ```
 //! use tidepool_policy::eviction::{Policy, Tag, Use};

@@ -1,9 +1,9 @@
-//! Soft pins: blocks that are evicted last, until their pins end. Among themselves they go by last use, as all others do.
+//! Soft pins: pinned blocks are evicted last, by last use, until their pins end.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
-/// An order of softly pinned slots by last use, and when their pins end.
+/// The softly pinned slots, ordered by last use, with the ends of their pins.
 #[derive(Debug, Default)]
 pub struct SoftPins {
     pinned: HashMap<u32, (u64, Duration)>,
@@ -20,7 +20,7 @@ impl SoftPins {
         self.by_end.insert((until, slot));
     }
 
-    /// Takes `slot` out; nothing happens when it is not in.
+    /// Takes `slot` out; does nothing when it is not in.
     pub fn remove(&mut self, slot: u32) {
         if let Some((used, until)) = self.pinned.remove(&slot) {
             self.by_use.remove(&(used, slot));
@@ -28,7 +28,7 @@ impl SoftPins {
         }
     }
 
-    /// Notes a use of `slot`; nothing happens when it is not in.
+    /// Notes a use of `slot`; does nothing when it is not in.
     pub fn touch(&mut self, slot: u32, used: u64) {
         if let Some((before, _)) = self.pinned.get_mut(&slot) {
             self.by_use.remove(&(*before, slot));
@@ -43,13 +43,13 @@ impl SoftPins {
         self.pinned.contains_key(&slot)
     }
 
-    /// Whether nothing is pinned.
+    /// Whether no slot is pinned.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.pinned.is_empty()
     }
 
-    /// The slots, the one used longest ago first.
+    /// The pinned slots, the least recently used first.
     pub fn from_coldest(&self) -> impl Iterator<Item = u32> {
         self.by_use.iter().map(|(_, slot)| *slot)
     }

@@ -1,17 +1,21 @@
-//! Where a new block goes.
+//! Placement: the nodes that may take a new block, best first.
 //!
-//! The preferred nodes first, in the caller's order, then the writer's own host, then the nodes with the most free space; two nodes that are
-//! about as free are told apart by the block's id, so that writers which see the same members do not all choose one. A node that a moment
-//! ago could not make room comes after all that are not preferred: to ask it may take as long as the deadline.
+//! 1. Nodes that the caller prefers, in its order.
+//! 2. The node on the writer's own host.
+//! 3. Nodes with more free space. The block's id decides between nodes that are about as free, so that writers which
+//!    see the same members do not all choose one.
+//!
+//! A node that could not make room a moment ago comes after all others that are not preferred: asking it may take as
+//! long as the deadline.
 
 /// A node that may take a block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Candidate {
     /// The caller's name for the node.
     pub index: usize,
-    /// How many nodes the caller would rather have than this one; `None` when it did not ask for it.
+    /// Number of nodes that the caller prefers to this one; `None` when the caller did not name it.
     pub preferred: Option<usize>,
-    /// Whether the node had no room, and could make none, when it was last asked, a moment ago.
+    /// Whether the node had no room a moment ago, and could make none.
     pub full: bool,
     /// Whether the node is on the writer's host.
     pub local: bool,
@@ -20,7 +24,7 @@ pub struct Candidate {
 }
 
 impl Candidate {
-    /// Less is better.
+    /// The sort key of a candidate; the smallest is the best.
     fn key(&self, spread: u64) -> (usize, bool, bool, u32, u64) {
         let tie = (spread ^ self.index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         // Powers of two: nodes within a factor of two of each other count as equally free.
@@ -35,8 +39,8 @@ pub fn rank(mut candidates: Vec<Candidate>, spread: u64) -> Vec<usize> {
     candidates.into_iter().map(|candidate| candidate.index).collect()
 }
 
-/// The node that [`rank`] names first where the caller asks for none: the one on the writer's host, or the best of the `others`, which
-/// are looked at only if there is none.
+/// The first node that [`rank`] names where the caller prefers none: the node on the writer's host, or the best of
+/// `others`, which this reads only if there is no local node.
 pub fn first(local: Option<usize>, others: impl IntoIterator<Item = Candidate>, spread: u64) -> Option<usize> {
     let best = || others.into_iter().min_by_key(|candidate| candidate.key(spread));
     local.or_else(|| best().map(|candidate| candidate.index))

@@ -1,7 +1,7 @@
-//! Which copy of a block a reader starts with.
+//! The copy of a block that a reader starts with.
 
-/// Of `copies` that are equally good, the one that `reader` starts with for the block whose id hashes to `block`. Readers
-/// that see the same copies so share the load, and a reader comes back to the copy that it has read before.
+/// The index of the copy that `reader` starts with, of `copies` equally good ones; `block` is the hash of the block's
+/// id. Readers that see the same copies share the load, and each comes back to the copy that it read before.
 ///
 /// # Panics
 /// If there are no copies.

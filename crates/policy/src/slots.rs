@@ -1,5 +1,5 @@
-//! An order of slots, as an intrusive list over their numbers: every operation takes constant time, and memory only where a
-//! slot's number is higher than any before.
+//! An order of slots, as an intrusive list over their numbers. Every operation takes constant time; only a slot number
+//! higher than any before takes memory.
 
 /// No slot: the end of the list.
 const NONE: u32 = u32::MAX;
@@ -17,7 +17,7 @@ impl Link {
     }
 }
 
-/// An order of slots, by default that of their last uses.
+/// A list of slots, by default in the order of their last uses.
 pub struct SlotList {
     links: Vec<Link>,
     coldest: u32,
@@ -38,7 +38,7 @@ impl SlotList {
         Self { links: (0..slots).map(Link::alone).collect(), coldest: NONE, warmest: NONE, len: 0 }
     }
 
-    /// How many slots are in.
+    /// Number of slots in the list.
     #[must_use]
     pub const fn len(&self) -> u32 {
         self.len
@@ -70,20 +70,20 @@ impl SlotList {
         self.len += 1;
     }
 
-    /// Makes `slot` the least recently used; nothing happens when it is not in.
+    /// Makes `slot` the least recently used; does nothing when it is not in.
     pub fn chill(&mut self, slot: u32) {
         if !self.contains(slot) || self.coldest == slot {
             return;
         }
         self.remove(slot);
-        // Something else is in, or this one would have been the coldest.
+        // The list has another slot, or `slot` would be the coldest already.
         self.links[slot as usize] = Link { colder: NONE, warmer: self.coldest };
         self.links[self.coldest as usize].colder = slot;
         self.coldest = slot;
         self.len += 1;
     }
 
-    /// Takes `slot` out; nothing happens when it is not in.
+    /// Takes `slot` out; does nothing when it is not in.
     pub fn remove(&mut self, slot: u32) {
         if !self.contains(slot) {
             return;
@@ -101,7 +101,7 @@ impl SlotList {
         self.len -= 1;
     }
 
-    /// Makes `slot` the most recently used; nothing happens when it is not in.
+    /// Makes `slot` the most recently used; does nothing when it is not in.
     pub fn touch(&mut self, slot: u32) {
         if self.contains(slot) && self.warmest != slot {
             self.remove(slot);
@@ -115,7 +115,7 @@ impl SlotList {
         (self.coldest != NONE).then_some(self.coldest)
     }
 
-    /// The next slot after `slot`, towards the most recently used.
+    /// The slot after `slot`, towards the most recently used.
     #[must_use]
     pub fn warmer(&self, slot: u32) -> Option<u32> {
         let link = self.links.get(slot as usize)?;

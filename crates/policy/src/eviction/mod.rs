@@ -1,8 +1,9 @@
-//! Which block goes when room is needed.
+//! Eviction: which block goes when room is needed.
 //!
-//! A policy knows blocks by the slots that they lie in and hears of every use; the caller asks it for a victim, and says what
-//! became of it. Nodes and the simulator drive the same policies. What a policy is told is what is known when it happens: never
-//! the future. A node keeps blocks that are being read in the order and passes them over, so that they do not lose their places.
+//! A policy knows blocks by their slots and hears of every use. The caller asks it for a victim and tells it whether
+//! that was evicted. Nodes and the simulator drive the same policies. A policy is told only what is known at that
+//! moment, never the future. A node passes over blocks that are being read but keeps them in the order, so that they do
+//! not lose their places.
 
 mod agents;
 mod lru;
@@ -19,66 +20,66 @@ pub use sieve::Sieve;
 use std::{fmt, str::FromStr, time::Duration};
 use tidepool_types::Origin;
 
-/// Names a block whatever slot it is in, also after it is gone.
+/// A block's name, whichever slot the block is in; also after it is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Tag(pub u64);
 
-/// What is known of a use of a block when it happens.
+/// A use of a block, as far as it is known when it happens.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Use {
-    /// When, from any fixed start.
+    /// The time of the use, from any fixed start.
     pub at: Duration,
-    /// Blocks before this one in its prefix: without them it is useless.
+    /// Blocks before this one in its prefix; the block is useless without them.
     pub depth: u32,
-    /// The conversation that it is for, where that is known.
+    /// The request's place in its conversation, where it is known.
     pub origin: Option<Origin>,
 }
 
 /// An order in which blocks are evicted.
 pub trait Eviction: Send {
-    /// A block came into `slot`, which has none in the order.
+    /// Adds the block that came into `slot`; the order has none in that slot.
     fn insert(&mut self, slot: u32, tag: Tag, usage: &Use);
 
-    /// The block in `slot` is used; nothing happens when it is not in the order.
+    /// Notes a use of the block in `slot`; does nothing when the block is not in the order.
     fn touch(&mut self, slot: u32, usage: &Use);
 
-    /// Takes a block out of the order that was not evicted; nothing happens when it is not in.
+    /// Takes a block out of the order that was not evicted; does nothing when it is not in the order.
     fn remove(&mut self, slot: u32);
 
-    /// Takes a block out of the order because it is evicted, which a policy may remember.
+    /// Takes an evicted block out of the order. A policy may remember it.
     fn evict(&mut self, slot: u32) {
         self.remove(slot);
     }
 
-    /// Makes a block one of the next victims; nothing happens when it is not in the order.
+    /// Makes a block one of the next victims; does nothing when it is not in the order.
     fn chill(&mut self, slot: u32);
 
     /// Whether the order has a block in `slot`.
     fn contains(&self, slot: u32) -> bool;
 
-    /// The block to evict next. Asked again, it is the same one unless something else has happened or time has passed.
+    /// The block to evict next. Asked again, the same block, unless the order has changed or time has passed.
     fn victim(&mut self, at: Duration) -> Option<u32>;
 
-    /// The block that would be next if the one in `slot` cannot be evicted. From the victim on, this names every block once.
+    /// The block to evict if the one in `slot` cannot be. From the victim on, this names every block once.
     fn after(&self, slot: u32) -> Option<u32>;
 }
 
-/// A policy by its name.
+/// An eviction policy, by its name.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Policy {
     /// Least recently used first.
     #[default]
     Lru,
-    /// Three queues: what is not used again while it is new goes soon.
+    /// Three queues: a block that is not used again while it is new goes soon.
     S3Fifo,
-    /// First in, first out, but what was used since the hand last passed stays.
+    /// First in, first out, but blocks that were used since the hand last passed stay.
     Sieve,
-    /// What is the least likely to come back soon, learnt from sessions, tools and turns.
+    /// The block that is the least likely to come back soon, learnt from sessions, tools and turns.
     Agents,
 }
 
 impl Policy {
-    /// All of them.
+    /// All policies.
     pub const ALL: [Self; 4] = [Self::Lru, Self::S3Fifo, Self::Sieve, Self::Agents];
 
     /// An empty order.
@@ -87,7 +88,7 @@ impl Policy {
         self.build_for(0)
     }
 
-    /// An empty order with memory for slots `0..slots`: none of them ever makes it grow.
+    /// An empty order with memory for slots `0..slots`: it never grows for these.
     #[must_use]
     pub fn build_for(self, slots: u32) -> Box<dyn Eviction> {
         match self {
@@ -114,7 +115,7 @@ impl fmt::Display for Policy {
     }
 }
 
-/// No policy has this name.
+/// The error of parsing a name that no policy has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnknownPolicy;
 
@@ -126,7 +127,7 @@ impl FromStr for Policy {
     }
 }
 
-/// The entry of `slot` in a table over slots, which grows to have it.
+/// The entry of `slot` in a table over slots, which grows if needed.
 fn entry<T: Default + Clone>(table: &mut Vec<T>, slot: u32) -> &mut T {
     let index = slot as usize;
     if table.len() <= index {

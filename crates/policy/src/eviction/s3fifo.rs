@@ -1,21 +1,22 @@
-//! S3-FIFO (Yang et al., SOSP 2023): a small queue for what is new, a main queue for what was used again, and a memory of what
-//! left the small one.
+//! S3-FIFO (Yang et al., SOSP 2023): a small queue for new blocks, a main queue for blocks that were used again, and a
+//! memory of blocks that left the small one.
 //!
-//! Most blocks are used once. New ones wait in the small queue, a tenth of all; those used again there go on to the main queue,
-//! the rest is evicted and remembered by name, as many as there are blocks. A block that comes back while it is remembered goes into the main queue at once.
-//! There, blocks that were used go round again, once for each of up to three uses.
+//! Most blocks are used once. New blocks wait in the small queue, a tenth of all. Blocks used again there move to the
+//! main queue; the others are evicted and remembered by name, as many names as there are blocks. A block that comes
+//! back while its name is remembered enters the main queue at once. In the main queue, used blocks go round again, once
+//! for each of up to three uses.
 
 use super::{Eviction, Tag, Use, entry};
 use crate::SlotList;
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
-/// One of so many blocks is in the small queue.
+/// One block in this many is in the small queue.
 const SMALL_SHARE: u32 = 10;
-/// Uses that are counted; further ones are not.
+/// The most uses that are counted for a block.
 const MOST_USES: u8 = 3;
 
-/// Both queues, and who was evicted from the small one.
+/// The order of eviction: both queues, and the names of blocks evicted from the small one.
 #[derive(Default)]
 pub struct S3Fifo {
     small: SlotList,
@@ -24,7 +25,7 @@ pub struct S3Fifo {
     gone: Ghosts,
 }
 
-/// What is known of the block in a slot.
+/// The block in a slot.
 #[derive(Clone, Default)]
 struct Block {
     tag: u64,
@@ -48,7 +49,7 @@ impl S3Fifo {
         self.main.is_empty() || self.small.len() > self.len() / SMALL_SHARE
     }
 
-    /// The queue that the next victim comes from, and the other one.
+    /// The queue of the next victim, and then the other queue.
     fn in_order(&self) -> (&SlotList, &SlotList) {
         if self.small_goes_first() { (&self.small, &self.main) } else { (&self.main, &self.small) }
     }
@@ -57,7 +58,7 @@ impl S3Fifo {
         &mut self.blocks[slot as usize].uses
     }
 
-    /// The oldest block of the small queue, unless it may stay and has moved on.
+    /// The oldest block of the small queue. A used block moves to the main queue instead, and there is no victim yet.
     fn victim_of_small(&mut self) -> Option<u32> {
         let slot = self.small.coldest()?;
         if *self.uses(slot) == 0 {
@@ -69,7 +70,7 @@ impl S3Fifo {
         None
     }
 
-    /// The oldest block of the main queue, unless it was used and goes round again.
+    /// The oldest block of the main queue. A used block goes round again instead, and there is no victim yet.
     fn victim_of_main(&mut self) -> Option<u32> {
         let slot = self.main.coldest()?;
         if *self.uses(slot) == 0 {

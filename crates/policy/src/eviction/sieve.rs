@@ -1,18 +1,18 @@
-//! SIEVE (Zhang et al., NSDI 2024): first in, first out, with a hand that spares what was used since it last passed.
+//! SIEVE (Zhang et al., NSDI 2024): first in, first out, with a hand that spares blocks used since it last passed.
 //!
-//! A use sets a mark and moves nothing. The hand walks from the oldest block to the newest and begins anew; marked blocks lose
-//! their marks, and the first one without is the victim.
+//! A use marks its block and moves nothing. The hand walks from the oldest block to the newest and starts over. It
+//! takes the marks off marked blocks; the first block without a mark is the victim.
 
 use super::{Eviction, Tag, Use, entry};
 use crate::SlotList;
 use std::time::Duration;
 
-/// An order of slots by arrival, and where the hand is.
+/// The order of slots by arrival, and the position of the hand.
 #[derive(Default)]
 pub struct Sieve {
     arrivals: SlotList,
     used: Vec<bool>,
-    /// The next one to look at; none is the oldest.
+    /// The slot that the hand looks at next; none is the oldest.
     hand: Option<u32>,
 }
 
@@ -23,7 +23,7 @@ impl Sieve {
         Self { arrivals: SlotList::new(slots), used: vec![false; slots as usize], hand: None }
     }
 
-    /// The one after `slot` in the hand's walk.
+    /// The slot after `slot` in the hand's walk.
     fn next(&self, slot: u32) -> Option<u32> {
         self.arrivals.warmer(slot).or_else(|| self.arrivals.coldest())
     }

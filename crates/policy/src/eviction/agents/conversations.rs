@@ -1,7 +1,7 @@
-//! Conversations that may come back: what kind of wait each is in, and which is the least worth waiting for.
+//! Conversations that may come back: which kind of wait each is in, and which one is the least worth waiting for.
 //!
-//! Those that have blocks stand in the queue of their kind by the start of their wait; those that have lost theirs stand in
-//! another one and are still watched, or the policy would learn only from what it keeps.
+//! A waiting conversation stands in a queue of its kind, by the start of its wait: in one queue while it has blocks, in
+//! another once it has lost them. The policy watches both, or it would learn only from what it keeps.
 
 use super::kind::Kind;
 use super::lists::{Links, List};
@@ -10,7 +10,7 @@ use crate::eviction::Tag;
 use std::collections::HashMap;
 use tidepool_types::SessionId;
 
-/// Conversations without blocks that are watched, whatever the number of blocks.
+/// Conversations without blocks that are always watched, however few blocks there are.
 const LEAST_WATCHED: u32 = 1024;
 
 /// One conversation.
@@ -18,22 +18,22 @@ struct Conversation {
     blocks: List,
     turn: u32,
     name: Option<SessionId>,
-    /// A block that it has whenever it goes on.
+    /// The block that identifies an unnamed conversation: its next request has it.
     tail: Option<Tag>,
     wait: Wait,
     since: u64,
 }
 
-/// Where a conversation stands.
+/// The queue in which a conversation waits.
 #[derive(Clone, Copy, PartialEq)]
 enum Wait {
-    /// It does not wait: its request is being told.
+    /// None: its request is under way.
     No,
     Held(Kind),
     Gone(Kind),
 }
 
-/// Everybody who waits in one way.
+/// All conversations that wait in one way.
 struct Queue {
     returns: Returns,
     held: List,
@@ -45,7 +45,7 @@ pub(super) struct Conversations {
     free: Vec<u32>,
     links: Links,
     queues: Vec<Queue>,
-    /// A bit for every queue in which somebody has blocks: there are many queues and few are used.
+    /// A bit for every queue with conversations that have blocks: there are many queues and few are used.
     busy: u128,
     names: HashMap<SessionId, u32>,
     tails: HashMap<Tag, u32>,
@@ -69,7 +69,7 @@ impl Default for Conversations {
 }
 
 impl Conversations {
-    /// A conversation's blocks: what it sent last, the deepest first.
+    /// A conversation's blocks as it sent them last, the deepest first.
     pub(super) fn blocks(&self, id: u32) -> &List {
         &self.all[id as usize].blocks
     }
@@ -78,7 +78,7 @@ impl Conversations {
         &mut self.all[id as usize].blocks
     }
 
-    /// How many are known.
+    /// Number of known conversations.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.all.len() - self.free.len()
@@ -112,12 +112,12 @@ impl Conversations {
         id
     }
 
-    /// The conversation that has this block whenever it goes on.
+    /// The conversation whose tail is this block.
     pub(super) fn with_tail(&self, tag: Tag) -> Option<u32> {
         self.tails.get(&tag).copied()
     }
 
-    /// A conversation goes on.
+    /// Notes that a conversation goes on.
     pub(super) fn resume(&mut self, id: u32, at: u64) {
         let conversation = &mut self.all[id as usize];
         conversation.turn += 1;
@@ -130,7 +130,7 @@ impl Conversations {
         }
     }
 
-    /// A conversation's request is over: it waits from now on.
+    /// Notes that a conversation's request is over: the conversation waits from now on.
     pub(super) fn wait(&mut self, id: u32, kind: Kind, at: u64, tail: Option<Tag>) {
         self.stop_waiting(id);
         let conversation = &mut self.all[id as usize];
@@ -147,7 +147,7 @@ impl Conversations {
         }
     }
 
-    /// A conversation's blocks came or went: it stands where it should.
+    /// Moves a conversation whose blocks came or went to the queue where it belongs.
     pub(super) fn refresh(&mut self, id: u32) {
         let conversation = &self.all[id as usize];
         match (conversation.wait, conversation.blocks.is_empty()) {
@@ -190,7 +190,7 @@ impl Conversations {
         wait
     }
 
-    /// Forgets those that have waited longest without blocks, where there are more than blocks.
+    /// Forgets the longest-waiting conversations without blocks while those outnumber the blocks.
     pub(super) fn forget(&mut self, blocks: u32, at: u64) {
         while self.gone > blocks.max(LEAST_WATCHED) {
             let oldest = self.queues.iter().filter_map(|queue| queue.gone.coldest());
@@ -215,8 +215,8 @@ impl Conversations {
         self.free.push(id);
     }
 
-    /// Conversations with blocks among which is the one that is the least worth waiting for and the one that waits longest: how
-    /// long each has waited and its rate of return.
+    /// The first and the last conversation with blocks of every queue, each with its age and its rate of return. The
+    /// least worthy and the oldest of all conversations are among them.
     ///
     /// A kind's rate rises while the time comes at which its conversations return, and falls after it: the least of a queue is at
     /// one of its ends.
@@ -232,7 +232,7 @@ impl Conversations {
         })
     }
 
-    /// The conversation with blocks that stands behind this one, queue by queue; the first one of all behind none.
+    /// The conversation with blocks that follows `id`, queue by queue; the very first for `None`.
     pub(super) fn next(&self, id: Option<u32>) -> Option<u32> {
         let mut first = 0;
         if let Some(id) = id {

@@ -1,34 +1,34 @@
-//! What a conversation waits for, as far as an engine can tell.
+//! Kinds of waits of conversations, as far as an engine can tell them apart.
 
 use tidepool_types::Origin;
 
-/// Conversations of one kind come back alike.
+/// A kind of wait. Conversations of one kind come back alike.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Kind(u8);
 
-/// Tools that are told apart; further ones share their places.
+/// Tools with a kind of their own; further tools share these kinds.
 const TOOLS: u32 = 64;
 const ENDED: u8 = 0;
 const NO_TOOL: u8 = 1;
 const UNNAMED: u8 = 2;
 const FIRST_TOOL: u8 = UNNAMED + TURNS * LENGTHS;
 
-/// Of conversations that nobody named: the first turn, the second, up to the fourth, later ones.
+/// Kinds of unnamed conversations by turn: the first, up to the fourth, and all later ones.
 const TURNS: u8 = 4;
-/// Of the same: short ones and long ones.
+/// Kinds of unnamed conversations by length: short and long.
 const LENGTHS: u8 = 2;
-/// Blocks of a long one. Those come back more seldom, and later.
+/// Blocks of a long conversation. Long ones come back more seldom, and later.
 const LONG: u32 = 64;
 
 impl Kind {
-    /// No more than a word has bits.
+    /// Number of kinds: at most 128, since `Conversations` keeps a bit for each.
     pub(super) const COUNT: usize = FIRST_TOOL as usize + TOOLS as usize;
 
     pub(super) const fn index(self) -> usize {
         self.0 as usize
     }
 
-    /// Of a named conversation, by what its last answer led to.
+    /// The kind of a named conversation, from the tool that its last answer called.
     pub(super) fn named(origin: &Origin) -> Self {
         match origin.calls {
             _ if origin.last => Self(ENDED),
@@ -37,7 +37,7 @@ impl Kind {
         }
     }
 
-    /// Of one that nobody named, by how often it went on and how long it is.
+    /// The kind of an unnamed conversation, from the number of its turns and its length.
     pub(super) fn unnamed(turn: u32, blocks: u32) -> Self {
         let turns = match turn {
             0 | 1 => turn as u8,

@@ -1,4 +1,4 @@
-//! Many orders over the same numbers, each number being in one of them at most.
+//! Many ordered lists over the same numbers; each number is in at most one list.
 
 /// No number: the end of a list.
 const NONE: u32 = u32::MAX;
@@ -39,7 +39,7 @@ impl List {
 }
 
 impl Links {
-    /// With memory for the numbers `0..count`.
+    /// Links with memory for the numbers `0..count`.
     pub(super) fn new(count: u32) -> Self {
         Self(vec![(NONE, NONE); count as usize])
     }

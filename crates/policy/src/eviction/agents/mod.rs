@@ -1,14 +1,15 @@
-//! Knows agents: evicts the blocks whose conversation is the least likely to come back soon.
+//! The eviction policy for agents: evicts the blocks of the conversation that is the least likely to come back soon.
 //!
-//! An agent sends all it has said with every turn, then waits for a tool. What its blocks are worth is how soon the conversation
-//! comes back, and that is learnt: for every tool, for conversations that have ended, and, where nobody says which conversation a
-//! request belongs to, by how often one has gone on. A request continues the unnamed conversation whose last full block it has.
+//! An agent sends its whole conversation with every turn, then waits for a tool. Its blocks are worth more the sooner
+//! the conversation comes back. The policy learns return times for every tool, for ended conversations and, where
+//! requests name no session, for conversations by their number of turns. A request without a session continues the
+//! conversation whose last full block it has.
 //!
-//! - The block that was not used for longest goes, as with LRU, unless another one is clearly less worth its place. Who has
-//!   learnt nothing yet is LRU.
-//! - A conversation goes from its end: a suffix is useless once its prefix is gone.
+//! - The least recently used block goes, as with LRU, unless another block is clearly less worth its place. A policy
+//!   that has learnt nothing yet is LRU.
+//! - A conversation's blocks go from its end: a suffix is useless without its prefix.
 //! - Blocks that a conversation no longer sends are a kind of their own.
-//! - What several conversations use goes only as the oldest of all: more than itself is lost with it.
+//! - A block of several conversations goes only as the oldest of all: more than the block itself is lost with it.
 
 mod conversations;
 mod kind;
@@ -25,33 +26,34 @@ use request::Current;
 use returns::Returns;
 use std::time::Duration;
 
-/// Another block than the oldest goes if its rate of return is below this share of the oldest's: rates are estimates.
+/// A younger block goes before the oldest if its rate of return is below this share of the oldest's: rates are
+/// estimates.
 const CLEARLY: f32 = 0.8;
 
 /// The order of eviction of a pool that agents use.
 pub struct Agents {
     blocks: Vec<Block>,
     links: Links,
-    /// How many blocks there are.
+    /// Number of blocks in the order.
     held: u32,
-    /// To be evicted before all others.
+    /// Blocks that go before all others.
     chilled: List,
-    /// No longer sent by their conversations, by last use, and how they come back all the same.
+    /// Blocks that their conversations no longer send, by last use, and how they come back all the same.
     left: List,
     left_returns: Returns,
-    /// Used by several conversations, by last use.
+    /// Blocks of several conversations, by last use.
     shared: List,
     conversations: Conversations,
     current: Option<Current>,
-    /// The latest time heard of.
+    /// The latest time that the caller passed in.
     now: u64,
-    /// Where the last victim was, and whether nothing has been used since.
+    /// The list of the last victim, and whether nothing has been used since.
     first: Option<Owner>,
     settled: bool,
     cost_of_depth: f32,
 }
 
-/// What is known of the block in a slot.
+/// The block in a slot.
 #[derive(Clone, Default)]
 struct Block {
     tag: u64,
@@ -70,7 +72,7 @@ enum Owner {
     Conversation(u32),
 }
 
-/// A list whose coldest block may go: how long ago that was used, and what its place is worth.
+/// A list whose coldest block may go: the age of that block, and the worth of its place.
 #[derive(Clone, Copy)]
 struct Candidate {
     owner: Owner,
@@ -91,8 +93,9 @@ impl Agents {
         Self { blocks: vec![Block::default(); slots as usize], links: Links::new(slots), ..Self::default() }
     }
 
-    /// An empty order that weighs what a block costs to compute again: a block behind `n` others costs `1 + n * cost_of_depth`
-    /// times what the first one does. With 0, as by default, all blocks are worth the same, which makes the most hits.
+    /// An empty order that weighs the cost of computing a block again: a block behind `n` others costs `1 + n *
+    /// cost_of_depth` times as much as the first block. With 0, the default, all blocks cost the same, which makes the
+    /// most hits.
     #[must_use]
     pub fn weighing(cost_of_depth: f32) -> Self {
         Self {
@@ -137,7 +140,7 @@ impl Agents {
         self.blocks[slot as usize].owner = Some(owner);
     }
 
-    /// Takes a block out of its list. The conversation that had it may have none left, which [`Self::pulled`] is for.
+    /// Takes a block out of its list. If that list is a conversation's, the caller calls [`Self::pulled`] afterwards.
     fn pull(&mut self, slot: u32) -> Option<Owner> {
         let owner = self.blocks.get_mut(slot as usize)?.owner.take()?;
         let (links, list) = self.list_mut(owner);
@@ -155,13 +158,13 @@ impl Agents {
         self.now.saturating_sub(self.blocks[slot as usize].used)
     }
 
-    /// What the place of a list's coldest block is worth: returns in a millisecond, times what each saves.
+    /// The worth of the place of a list's coldest block: returns in a millisecond, times the cost that each saves.
     fn worth(&self, owner: Owner, rate: f32) -> f32 {
         let depth = self.list(owner).coldest().map_or(0, |slot| self.blocks[slot as usize].depth);
         rate * (1.0 + self.cost_of_depth * depth as f32)
     }
 
-    /// All that may go though others are older.
+    /// The lists whose coldest block may go before an older one.
     fn candidates(&self) -> impl Iterator<Item = Candidate> {
         let left = self.left.coldest().map(|slot| self.age(slot));
         let left = left.map(|age| (Owner::Left, age, self.left_returns.rate(age)));
@@ -193,13 +196,13 @@ impl Agents {
         }
     }
 
-    /// Whether the last victim's list is still the one: blocks of one conversation go one after the other.
+    /// Whether the last victim's list is still the next: blocks of one conversation go one after another.
     fn goes_on(&self, at: u64) -> bool {
         let conversation = matches!(self.first, Some(owner @ Owner::Conversation(_)) if !self.list(owner).is_empty());
         self.settled && conversation && at <= self.now
     }
 
-    /// The next list that has blocks, in an order that is always the same; the first one of all behind none.
+    /// The next list with blocks, in a fixed order; the first of all lists for `None`.
     fn following(&self, owner: Option<Owner>) -> Option<Owner> {
         let others = [Owner::Chilled, Owner::Left, Owner::Shared];
         let conversation = |id| self.conversations.next(id).map(Owner::Conversation);
@@ -268,7 +271,7 @@ impl Eviction for Agents {
         if let Some(warmer) = self.links.warmer(slot) {
             return Some(warmer);
         }
-        // The victim's list came first; then all others follow from the start.
+        // The victim's list came first; all other lists follow from the start.
         let start = Some(owner).filter(|owner| Some(*owner) != self.first);
         let mut lists = std::iter::successors(self.following(start), |owner| self.following(Some(*owner)));
         let next = lists.find(|owner| Some(*owner) != self.first)?;

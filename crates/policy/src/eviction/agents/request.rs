@@ -1,4 +1,4 @@
-//! The request that is being told: its blocks are used one by one, from the last to the first.
+//! The request under way: the caller uses its blocks one by one, from the last to the first.
 
 use super::kind::Kind;
 use super::{Agents, Owner};
@@ -6,17 +6,17 @@ use crate::eviction::{Tag, Use};
 use std::time::Duration;
 use tidepool_types::Origin;
 
-/// What is known so far of the request.
+/// The request, as far as its uses have told.
 pub(super) struct Current {
     at: u64,
     origin: Option<Origin>,
     conversation: u32,
-    /// Whether it is known which conversation goes on.
+    /// Whether the conversation that goes on is known.
     known: bool,
-    /// Of the block used last.
+    /// The depth of the block used last.
     depth: u32,
     length: u32,
-    /// Its last two slots: by the one before the last the conversation is known again, for the last may be short.
+    /// Its last two slots. The one before the last identifies the conversation, since the last block may be short.
     tail: [Option<u32>; 2],
 }
 
@@ -30,16 +30,16 @@ impl Current {
         self.at == at && self.depth == usage.depth + 1 && session(self.origin) == session(usage.origin)
     }
 
-    /// What the conversation waits for once the request is over.
+    /// The kind of wait of the conversation once the request is over.
     fn kind(&self, turn: u32) -> Kind {
         self.origin.map_or_else(|| Kind::unnamed(turn, self.length), |origin| Kind::named(&origin))
     }
 }
 
 impl Agents {
-    /// A block is used, which was in the hands of `before`.
+    /// Notes a use of a block that was in the list `before`.
     pub(super) fn used(&mut self, slot: u32, before: Option<Owner>, usage: &Use) {
-        // Time stands still rather than go back.
+        // Time never goes back.
         self.now = self.now.max(millis(usage.at));
         self.settled = false;
         let mine = self.conversation_of(slot, usage);
@@ -62,8 +62,8 @@ impl Agents {
         }
     }
 
-    /// The conversation that a use belongs to. It begins or goes on with the first use of a request, or with the first one that
-    /// tells which it is.
+    /// The conversation of a use. It begins or goes on with the first use of a request, or with the first use that
+    /// identifies it.
     fn conversation_of(&mut self, slot: u32, usage: &Use) -> u32 {
         let mut current = match self.current.take() {
             Some(current) if current.goes_on(self.now, usage) => current,
@@ -102,7 +102,7 @@ impl Agents {
         }
     }
 
-    /// What looked like a new conversation is an old one that goes on, to which its blocks go over.
+    /// Moves the blocks of a conversation that seemed new to the old one that goes on.
     fn join(&mut self, new: u32, old: u32) {
         self.conversations.resume(old, self.now);
         while let Some(slot) = self.conversations.blocks(new).coldest() {
@@ -112,7 +112,7 @@ impl Agents {
         self.conversations.drop(new);
     }
 
-    /// The request is over: what its conversation no longer sends is left behind, and it waits.
+    /// Ends the request: blocks that its conversation did not send again are left behind, and the conversation waits.
     pub(super) fn settle(&mut self) {
         let Some(current) = self.current.take() else { return };
         let id = current.conversation;
@@ -134,7 +134,8 @@ impl Agents {
         }
     }
 
-    /// The block by which an unnamed conversation is known again: the last full one, if it is nobody else's.
+    /// The block that identifies an unnamed conversation: its last full block, unless another conversation uses that
+    /// too.
     fn tail_of(&self, current: &Current) -> Option<Tag> {
         let own = Some(Owner::Conversation(current.conversation));
         let last = current.tail.iter().rev().flatten().find(|slot| self.blocks[**slot as usize].owner == own);

@@ -1,33 +1,34 @@
-//! When something comes back, learnt from when others like it did.
+//! Return times of conversations and blocks, learnt from others of their kind.
 //!
-//! Ages are counted in buckets, four to a doubling. Of what reached a bucket, some came back in it: that share, and how long it
-//! takes to live through the bucket, give the best rate at which keeping pays from any age on: the most expected returns for the
-//! time that they are waited for, over all times at which one might give up waiting. (For one thing to keep or drop at a
-//! price per second this is the price at which both are as good, Gittins' index.) What has not come back yet counts for the ages that it
-//! has reached, so that early returns do not look like all returns.
+//! Ages are counted in buckets, four to a doubling. Of everything that reached a bucket, a share came back in it. These
+//! shares, and the time that each bucket lasts, give a rate for every age: the most returns for the time waited, over
+//! all times at which the wait might be given up. (This is Gittins' index: the price per second at which keeping and
+//! dropping are equally good.) Things that have not come back yet count for the ages that they have reached, so that
+//! early returns do not look like all returns.
 //!
-//! Without observations, a bucket's share is a constant: the rate then falls as one over the age, which is the order of LRU.
+//! Without observations, a bucket's share is a constant: the rate then falls as one over the age, which is the order of
+//! LRU.
 
 /// Buckets in a doubling of age.
 const STEPS: u32 = 4;
 const BUCKETS: usize = 64;
-/// Buckets begin to be told apart at 2^FIRST milliseconds: who comes back sooner was hardly gone.
+/// Ages below 2^FIRST milliseconds share a bucket: a return so soon says little.
 const FIRST: u32 = 10;
-/// Observations that stand for having none, in every bucket, and the share of them that came back: about that of chats. With fewer
-/// the order departs from LRU's for what was chance.
+/// Observations that an empty bucket starts with, of which about as many came back as of chats. With fewer, chance
+/// would make the order depart from LRU's.
 const PRIOR: f32 = 12.0;
 const PRIOR_SHARE: f32 = 0.03;
-/// With more observations than this, all count half: habits change.
+/// Above this many observations, all count half: habits change.
 const MOST: f32 = 8192.0;
 
-/// What was learnt of one kind of thing.
+/// Returns of one kind of thing.
 #[derive(Clone)]
 pub(super) struct Returns {
     returned: [f32; BUCKETS],
-    /// Those that were given up at this age.
+    /// Things that were given up at this age.
     lost: [f32; BUCKETS],
     seen: f32,
-    /// What has come and gone since the rates were made, and what they were made from.
+    /// Events since the rates were made, and the rates' observations.
     fresh: f32,
     learnt: f32,
     rates: [f32; BUCKETS],
@@ -47,18 +48,18 @@ impl Returns {
         returns
     }
 
-    /// Something begins to be watched.
+    /// Notes that a thing is watched from now on.
     pub(super) fn waits(&mut self) {
         self.fresh += 1.0;
     }
 
-    /// Something came back at this age.
+    /// Notes that a thing came back at this age.
     pub(super) fn returned(&mut self, age: u64) {
         self.returned[bucket(age)] += 1.0;
         self.count();
     }
 
-    /// Something of this age is not watched any longer.
+    /// Notes that a thing of this age is not watched any longer.
     pub(super) fn lost(&mut self, age: u64) {
         self.lost[bucket(age)] += 1.0;
         self.count();
@@ -73,12 +74,12 @@ impl Returns {
         }
     }
 
-    /// Whether enough has happened since the last time to call [`Self::learn`] again.
+    /// Whether enough has happened since the last [`Self::learn`] to call it again.
     pub(super) fn is_stale(&self) -> bool {
         self.fresh > (self.learnt / 16.0).max(2.0)
     }
 
-    /// Makes the rates from all observations and the ages of those that may still come back.
+    /// Makes the rates from all observations and from the ages of the things that may still come back.
     pub(super) fn learn(&mut self, waiting: impl Iterator<Item = u64>) {
         let mut pending = [0.0; BUCKETS];
         for age in waiting {
@@ -89,7 +90,7 @@ impl Returns {
         let mut reached = 0.0;
         for k in (0..BUCKETS).rev() {
             let open = self.lost[k] + pending[k];
-            // Those whose watch ended within the bucket were at risk for half of it.
+            // Things whose watch ended within the bucket were at risk for half of it.
             let at_risk = reached + self.returned[k] + open / 2.0;
             reached += self.returned[k] + open;
             shares[k] = (self.returned[k] + PRIOR * PRIOR_SHARE) / (at_risk + PRIOR);
@@ -99,13 +100,13 @@ impl Returns {
         }
     }
 
-    /// The best rate of returns per millisecond of something of this age.
+    /// The best rate of returns per millisecond for a thing of this age.
     pub(super) fn rate(&self, age: u64) -> f32 {
         self.rates[bucket(age)]
     }
 }
 
-/// The most returns for the time, waiting from the start of a bucket to the end of that one or a later one.
+/// The most returns per millisecond, over waits from the start of bucket `from` to the end of it or of a later one.
 fn best_rate(shares: &[f32; BUCKETS], from: usize) -> f32 {
     let (mut alive, mut returns, mut time, mut best) = (1.0_f32, 0.0, 0.0, 0.0_f32);
     for (k, share) in shares.iter().enumerate().skip(from) {

@@ -1,4 +1,4 @@
-//! What the policy promises: the order itself is learnt, so these are the cases that it was made for.
+//! The promises of the policy for agents. It learns its order, so these are the cases that it is made for.
 
 use super::*;
 use proptest::prelude::*;
