@@ -1,11 +1,11 @@
 //! Traces made of other traces, one request at a time.
 //!
-//! All of them take and give requests that may have failed to be read; a failure is passed on.
+//! Each adapter takes and gives requests that may have failed to be read, and passes failures on.
 
 use crate::{BlockHash, LATEST, Millis, Request, SessionId, TraceError};
 use tidepool_types::mix;
 
-/// The requests of a trace from one time to another, counted from the former.
+/// The requests of a trace between two times, counted from the first of these.
 pub struct Slice<I> {
     requests: I,
     from: Millis,
@@ -13,7 +13,7 @@ pub struct Slice<I> {
 }
 
 impl<I> Slice<I> {
-    /// Takes those that arrive at `from` or later and before `until`.
+    /// Takes the requests that arrive at `from` or later and before `until`.
     pub const fn new(requests: I, from: Millis, until: Millis) -> Self {
         Self { requests, from, until }
     }
@@ -25,7 +25,7 @@ impl<E, I: Iterator<Item = Result<Request, E>>> Iterator for Slice<I> {
     fn next(&mut self) -> Option<I::Item> {
         loop {
             match self.requests.next()? {
-                // Times never go back, so nothing that comes later belongs to the slice.
+                // Times never go back, so no later request belongs to the slice.
                 Ok(request) if request.at >= self.until => return None,
                 Ok(request) if request.at < self.from => {}
                 Ok(request) => return Some(Ok(Request { at: Millis(request.at.0 - self.from.0), ..request })),
@@ -35,7 +35,7 @@ impl<E, I: Iterator<Item = Result<Request, E>>> Iterator for Slice<I> {
     }
 }
 
-/// A trace whose time goes faster or slower, tool pauses included.
+/// A trace at another pace, tool pauses included.
 pub struct Scale<I> {
     requests: I,
     factor: f64,
@@ -83,8 +83,8 @@ pub struct Merge<I: Iterator> {
 }
 
 impl<E, I: Iterator<Item = Result<Request, E>>> Merge<I> {
-    /// Merges `traces`. If they are `shared`, equal hashes and sessions in two of them are the same; if not, each trace's
-    /// blocks and sessions are its own, and get other names.
+    /// Merges `traces`. If `shared`, equal hashes and sessions in two traces are the same. If not, each trace keeps its
+    /// blocks and sessions to itself, under other names.
     pub fn new(mut traces: Vec<I>, shared: bool) -> Self {
         let heads = traces.iter_mut().map(Iterator::next).collect();
         Self { traces, heads, shared }
@@ -106,7 +106,8 @@ impl<E, I: Iterator<Item = Result<Request, E>>> Iterator for Merge<I> {
 
 /// The request with names that no other trace has. Those of the first trace stay as they are.
 fn renamed(mut request: Request, trace: u64) -> Request {
-    // Mixing keeps names apart within the trace and spreads them over all bits: small ones, which every trace has, do not meet.
+    // Mixing keeps names apart within the trace and spreads them over all bits, so that small names, which every trace
+    // has, do not meet.
     let own = mix(trace.wrapping_mul(FACTOR));
     let name = |name: u64| if trace == 0 { name } else { mix(name ^ own) };
     request.blocks.iter_mut().for_each(|block| *block = BlockHash(name(block.0)));

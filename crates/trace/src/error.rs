@@ -1,4 +1,4 @@
-//! What can be wrong with a trace, and what was met while it was read.
+//! Errors of a trace, and the report of a reader.
 
 use crate::Millis;
 use std::{fmt, io};
@@ -9,32 +9,32 @@ pub enum TraceError {
     /// The file could not be read or written.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// A line is not what the format says, and the reader is strict or the line is the head.
+    /// A malformed line, where the reader is strict or the line is the head.
     #[error("{0}")]
     Malformed(Malformed),
-    /// The first line belongs to no format that we know.
+    /// A first line of no known format.
     #[error("line 1 is of no known format (--format tidepool, mooncake or azure names one): it begins with {0:?}")]
     UnknownFormat(String),
-    /// A time that was multiplied is later than any that a trace can have.
+    /// A time that was multiplied beyond the latest one of a trace.
     #[error("request {request}: {} ms times {factor} is later than 2^53 ms, the latest that a trace can have", .time.0)]
     TooLate {
-        /// Which request has it; counts from 1.
+        /// The request's number, from 1.
         request: u64,
         /// The time, or the pause.
         time: Millis,
-        /// What it was multiplied by.
+        /// The factor.
         factor: f64,
     },
 }
 
-/// A line that is not what the format says, or not what it says itself.
+/// A line that breaks its format, or contradicts itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Malformed {
-    /// Counts from 1.
+    /// The line's number, from 1.
     pub line: u64,
-    /// What is wrong with it.
+    /// The fault of the line.
     pub reason: String,
-    /// How it begins; empty where the reason says all.
+    /// The line's first characters; empty where the reason says everything.
     pub start: String,
 }
 
@@ -42,7 +42,7 @@ pub struct Malformed {
 const SHOWN: usize = 60;
 
 impl Malformed {
-    /// The line of this number and text, which may not be text at all.
+    /// Describes line `line`; `text` need not be UTF-8.
     pub(crate) fn new(line: u64, reason: String, text: &[u8]) -> Self {
         // No character has more than four bytes.
         let text = String::from_utf8_lossy(&text[..text.len().min(4 * SHOWN + 4)]);
@@ -63,19 +63,20 @@ impl fmt::Display for Malformed {
     }
 }
 
-/// What was met so far.
+/// The report of a reader, up to the line that it read last.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
     /// Requests that were read.
     pub requests: u64,
-    /// Lines that were skipped because they are not what the format says.
+    /// Lines that the reader skipped because they are malformed.
     pub malformed: u64,
-    /// The first of them.
+    /// The first malformed line.
     pub first_malformed: Option<Malformed>,
-    /// Requests that have more blocks than their tokens fill, or fewer than they fill whole. They are taken as they are.
+    /// Requests with more blocks than their tokens fill, or fewer than they fill whole. The reader takes them as they
+    /// are.
     pub contradictory: u64,
-    /// The first of them.
+    /// The first contradictory request.
     pub first_contradictory: Option<Malformed>,
-    /// Requests whose time was before that of the request ahead of them. They count as arriving with that one.
+    /// Requests with a time before that of the request ahead of them. They count as arriving with that request.
     pub backwards: u64,
 }

@@ -1,8 +1,9 @@
 //! Traces of requests to inference engines: what was asked for, when, and which blocks its prefix has.
 //!
-//! A trace is a stream of [`Request`]s in the order of their times, from a file ([`Reader`]) or from a generator; nothing here
-//! needs all of one at once. Blocks are known by their hashes alone: a trace has no content. [`Slice`], [`Scale`] and [`Merge`] make
-//! traces of others, and [`Writer`] writes them in our own format, which docs/traces.md describes.
+//! A trace is a stream of [`Request`]s in the order of their times, from a file ([`Reader`]) or from a generator;
+//! nothing here needs a whole trace at once. A trace knows blocks by their hashes alone and has no content. [`Slice`],
+//! [`Scale`] and [`Merge`] make traces of other traces, and [`Writer`] writes them in our own format, which
+//! docs/traces.md describes.
 //!
 //! ```
 //! use tidepool_trace::{Options, Reader};
@@ -37,8 +38,8 @@ pub use writer::Writer;
 /// Tokens of a block where neither the trace nor the caller says otherwise.
 pub const BLOCK_TOKENS: u32 = 512;
 
-/// The latest time, and the longest pause: exact as a JSON number everywhere. A line that says more is malformed.
+/// The latest time and the longest pause: exact as a JSON number everywhere. A line beyond it is malformed.
 pub const LATEST: Millis = Millis(1 << 53);
 
-/// Blocks of a request; one that names more is malformed.
+/// The most blocks of a request; a line with more is malformed.
 pub const MAX_BLOCKS: usize = 1 << 20;

@@ -1,8 +1,9 @@
-//! Lines of a file, one at a time in one buffer, with a bound on their length.
+//! Lines of a file, one at a time, in one buffer with a bound on a line's length.
 
 use std::io::{self, BufRead};
 
-/// Longest line: a request of [`crate::MAX_BLOCKS`] blocks fits in our own format. The rest of a longer one is passed over.
+/// Longest line: fits a request of [`crate::MAX_BLOCKS`] blocks in our own format. The rest of a longer line is
+/// skipped.
 pub(crate) const MAX_LINE: usize = 17 << 20;
 
 /// The mark U+FEFF in UTF-8.
@@ -18,11 +19,11 @@ pub(crate) struct Lines<R> {
 
 /// A line without its end.
 pub(crate) struct Line<'a> {
-    /// Counts from 1.
+    /// The line's number, from 1.
     pub(crate) number: u64,
-    /// Its beginning if it is too long.
+    /// The line, or its beginning if it is too long.
     pub(crate) text: &'a [u8],
-    /// Whether it is not.
+    /// Whether `text` is the whole line.
     pub(crate) is_whole: bool,
 }
 
@@ -36,12 +37,12 @@ impl<R: BufRead> Lines<R> {
         self.bytes
     }
 
-    /// The line that was read last, or its beginning if it is too long.
+    /// The line read last, or its beginning if it is too long.
     pub(crate) fn current(&self) -> &[u8] {
         self.line.trim_ascii()
     }
 
-    /// The next line that is not blank. What some editors put before a file's first character is none of it.
+    /// The next line that is not blank. A byte order mark at the start of the file is not part of the first line.
     pub(crate) fn next(&mut self) -> io::Result<Option<Line<'_>>> {
         loop {
             let Some(is_whole) = self.fill()? else { return Ok(None) };
@@ -54,7 +55,7 @@ impl<R: BufRead> Lines<R> {
         }
     }
 
-    /// Reads a line into the buffer; whether it fitted, or none at the end.
+    /// Reads a line into the buffer. Returns whether it fitted, or none at the end.
     fn fill(&mut self) -> io::Result<Option<bool>> {
         self.line.clear();
         let (mut any, mut whole) = (false, true);

@@ -7,14 +7,14 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
-/// How a trace is read.
+/// Settings of a reader.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
-    /// The format; none finds out from the first line.
+    /// The format; none detects it from the first line.
     pub format: Option<Format>,
     /// Whether the first malformed line ends the trace.
     pub strict: bool,
-    /// Tokens of a block, where the trace does not say.
+    /// Tokens of a block, for traces that do not say.
     pub block_tokens: u32,
 }
 
@@ -24,14 +24,14 @@ impl Default for Options {
     }
 }
 
-/// The requests of a file, in the order of their times. Memory is that of one line.
+/// The requests of a file, in the order of their times. A reader keeps one line in memory.
 pub struct Reader<R> {
     lines: Lines<R>,
     format: Option<Format>,
     strict: bool,
     context: Context,
     report: Report,
-    /// Read ahead, so that the format and the head are known from the start.
+    /// The first request, read ahead so that the format and the head are known from the start.
     first: Option<Request>,
     /// The time that counts as zero.
     start: Option<u64>,
@@ -80,7 +80,7 @@ impl<R: BufRead> Reader<R> {
         self.format
     }
 
-    /// What was met so far.
+    /// The reader's findings so far.
     pub const fn report(&self) -> &Report {
         &self.report
     }
@@ -110,7 +110,7 @@ impl<R: BufRead> Reader<R> {
                 Err(reason) => {
                     let what = Malformed::new(number, reason, self.lines.current());
                     if is_head {
-                        // What its blocks are is not known, so nothing that follows would be right.
+                        // The blocks' size is unknown, so every later request would be wrong.
                         return Err(TraceError::Malformed(what));
                     }
                     self.malformed(what)?;
@@ -120,7 +120,7 @@ impl<R: BufRead> Reader<R> {
         Ok(None)
     }
 
-    /// The request, unless it is a head, which must say what is known already.
+    /// Returns the entry's request. A head must agree with what the reader knows already.
     fn accept(&mut self, entry: Entry) -> Result<Option<Request>, String> {
         let known = self.context.block_tokens;
         match entry {
@@ -142,7 +142,8 @@ impl<R: BufRead> Reader<R> {
         if self.strict { Err(TraceError::Malformed(first.clone())) } else { Ok(()) }
     }
 
-    /// Counts a request whose blocks cannot be those of as many tokens. A last block that is not full may be named or not.
+    /// Counts a request whose number of blocks does not fit its tokens. A last block that is not full may be named or
+    /// not.
     fn check_lengths(&mut self, line: u64, request: &Request) {
         let (tokens, each, blocks) = (request.input_tokens, self.context.block_tokens, request.blocks.len());
         if (tokens / each..=tokens.div_ceil(each)).contains(&u32::try_from(blocks).unwrap_or(u32::MAX)) {

@@ -2,14 +2,14 @@
 
 use tidepool_types::{Millis, Origin};
 
-/// Names a block by its content and all that comes before it: equal hashes mean equal prefixes.
+/// A block's name, made from its content and everything before it: equal hashes mean equal prefixes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlockHash(pub u64);
 
 /// A request to an engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
-    /// When it arrives, from the start of the trace.
+    /// The time of arrival, from the start of the trace.
     pub at: Millis,
     /// Tokens of its input.
     pub input_tokens: u32,

@@ -1,20 +1,20 @@
-//! Where requests come from.
+//! Sources of requests: traces and generators.
 
 use crate::Request;
 use tidepool_types::{Millis, SessionId};
 
 /// Requests in the order of their times, some of which may wait for answers.
 pub trait Source {
-    /// When the next request comes; none while all that are left wait for answers, and at the end.
+    /// The time of the next request; none at the end, and while all remaining requests wait for answers.
     fn due(&mut self) -> Option<Millis>;
 
     /// The next request.
     fn next(&mut self) -> Option<Request>;
 
-    /// A session's request was answered.
+    /// Tells the source that a session's request was answered.
     fn answered(&mut self, session: SessionId, at: Millis);
 
-    /// Whether nobody is to wait for what is under way either. A simulation asks before each of its steps.
+    /// Whether the source drops even the requests under way. A simulation asks before each of its steps.
     fn gives_up(&mut self) -> bool {
         false
     }

@@ -1,4 +1,4 @@
-//! Traces come from anywhere: whatever a file holds, the reader says what is wrong with it and goes on, or stops if it is strict.
+//! Traces come from anywhere: the reader reports the faults of any file and goes on, or stops if it is strict.
 
 use proptest::prelude::*;
 use tidepool_trace::{Format, LATEST, MAX_BLOCKS, Options, Reader, Request, TraceError, Writer};

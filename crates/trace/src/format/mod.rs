@@ -1,4 +1,4 @@
-//! The formats of traces: a parser each, from a line's untrusted bytes to what it says.
+//! Trace formats: a parser each, from a line of untrusted bytes to an entry.
 
 mod azure;
 mod mooncake;
@@ -7,7 +7,7 @@ pub(crate) mod own;
 use crate::{BlockHash, MAX_BLOCKS, Request};
 use std::{fmt, str::FromStr};
 
-/// How a trace is written.
+/// A trace's format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// Our own: JSON lines with sessions; docs/traces.md.
@@ -18,7 +18,7 @@ pub enum Format {
     Azure,
 }
 
-/// What a line says.
+/// The content of a line.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Entry {
     /// The head of a file, and the tokens of its blocks if it knows them.
@@ -27,15 +27,15 @@ pub(crate) enum Entry {
     Request(Request),
 }
 
-/// What a parser needs beside the line.
+/// A parser's input besides the line.
 pub(crate) struct Context {
     pub(crate) block_tokens: u32,
-    /// Blocks that requests without hashes were given so far.
+    /// Number of blocks that requests without hashes got so far.
     pub(crate) blocks_made: u64,
 }
 
 impl Format {
-    /// All of them.
+    /// All formats.
     pub const ALL: [Self; 3] = [Self::Tidepool, Self::Mooncake, Self::Azure];
 
     const fn name(self) -> &'static str {
@@ -56,12 +56,12 @@ impl Format {
         }
     }
 
-    /// Whether a line says what the lines after it are.
+    /// Whether `line` is a head, which describes the lines after it.
     pub(crate) fn is_head(self, line: &[u8]) -> bool {
         self == Self::Tidepool && own::is_head(line)
     }
 
-    /// Whether times are counted from the first request's on.
+    /// Whether times count from the first request's.
     pub(crate) fn has_dates(self) -> bool {
         self == Self::Azure
     }
@@ -90,7 +90,7 @@ impl FromStr for Format {
     }
 }
 
-/// Why `blocks` cannot be those of one request.
+/// Why `blocks` is too many for one request.
 fn check_count(blocks: usize) -> Result<(), String> {
     if blocks <= MAX_BLOCKS { Ok(()) } else { Err(format!("{blocks} blocks: at most {MAX_BLOCKS} are allowed")) }
 }

@@ -4,7 +4,7 @@ use super::{Entry, check_count, hashes, json};
 use crate::{LATEST, Millis, Request};
 use serde::Deserialize;
 
-/// A line. Other traces in this format have more fields, which say nothing about blocks.
+/// A line. Traces of other origin have more fields in this format; none of them is about blocks.
 #[derive(Deserialize)]
 struct Line {
     timestamp: f64,

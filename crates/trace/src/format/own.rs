@@ -5,7 +5,7 @@ use crate::{BlockHash, LATEST, Millis, Origin, Request, SessionId, ToolId};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
-/// The version that is written, and the only one so far.
+/// The version that this build writes, and the only one that it reads.
 const VERSION: u32 = 1;
 /// Hexadecimal digits of a block's hash.
 const DIGITS: usize = 16;
@@ -25,7 +25,7 @@ struct Line<'a> {
     at_ms: u64,
     input_tokens: u32,
     output_tokens: u32,
-    /// All hashes one behind the other.
+    /// All hashes, end to end.
     #[serde(borrow)]
     blocks: Cow<'a, str>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
