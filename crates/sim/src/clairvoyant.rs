@@ -1,6 +1,6 @@
-//! Evicts what is needed again last (Belady's rule): a bound for all orders that do not know the future.
+//! Belady's rule: evicts the block whose next use is farthest away. A bound for all orders that do not know the future.
 //!
-//! It needs the trace twice: once to learn the future, once to live it.
+//! It reads the trace twice: once to learn the future, once to play it.
 
 use crate::hash::ByHash;
 use std::collections::BTreeSet;
@@ -8,10 +8,10 @@ use std::time::Duration;
 use tidepool_policy::eviction::{Eviction, Tag, Use};
 use tidepool_trace::Request;
 
-/// Never again.
+/// The next use of a block that is not used again.
 const NEVER: u32 = u32::MAX;
 
-/// When every block of every request is needed again.
+/// The next use of every block of every request.
 #[derive(Default)]
 pub struct Future {
     /// By use, in the order in which a pool uses blocks: the number of the request that needs the block next.
@@ -22,7 +22,7 @@ pub struct Future {
 }
 
 impl Future {
-    /// Learns of the next request. Four bytes are kept for each of its blocks.
+    /// Learns the next request, at four bytes a block.
     pub fn learn(&mut self, request: &Request) {
         for block in request.blocks.iter().rev() {
             let usage = self.next.len();
@@ -35,16 +35,18 @@ impl Future {
     }
 }
 
-/// Which of several blocks goes that are needed again by the same request.
+/// The rule between blocks whose next use is in the same request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ties {
-    /// The one nearest to the start of its prefix. Published figures are counted this way: Belady's rule knows no prefixes.
+    /// The block nearest to the start of its prefix goes. Published figures count this way: Belady's rule knows no
+    /// prefixes.
     Shallowest,
-    /// The one farthest from it, because it is useless without the others. No order has more hits than this one.
+    /// The block farthest from the start of its prefix goes, since it is useless without the others. No order has more
+    /// hits.
     Deepest,
 }
 
-/// An order by next use. It must hear of the same uses that its future was learnt from.
+/// An order by next use. The caller must tell it exactly the uses that its future was learnt from.
 pub struct Clairvoyant {
     next: std::vec::IntoIter<u32>,
     ties: Ties,

@@ -1,23 +1,23 @@
 //! LRU's hit rate at every size of the cache, in one pass over the trace.
 //!
-//! A block is held by a cache of `n` blocks if fewer than `n` others were used since it was: its distance in LRU's stack. A hit
-//! needs all blocks before it too, so a block counts with the largest distance up to it. While there are no more distinct blocks
-//! than the builder may track, the curve is exact.
+//! A cache of `n` blocks holds a block if fewer than `n` others were used since its last use: that number is its
+//! distance in LRU's stack. A hit needs all blocks before it too, so a block counts with the largest distance up to it.
+//! The curve is exact while there are no more distinct blocks than the builder may track.
 //!
-//! Past that, only blocks whose hashes end in a zero bit are followed, then in two, and so on (spatial sampling, SHARDS): a sampled
-//! block stands for `2^bits` blocks, and its distance counts as many times as much. The sum of what all samples stand for is
-//! known exactly, and the difference counts as hits at distance zero: it comes from a few blocks that are used all the time. The
-//! samples are split into groups, and how far the groups' curves are apart says how far the whole may be off.
+//! Past that, the builder samples (SHARDS): it follows only blocks whose hashes end in a zero bit, then in two, and so
+//! on. A sampled block stands for `2^bits` blocks, and its distance counts `2^bits` times. The number of all references
+//! is known exactly; the difference to the samples' sum counts as hits at distance zero, since a few blocks that are
+//! used all the time cause it. Samples are split into groups, and the spread of the groups' curves estimates the error.
 
 use crate::hash::spread;
 use crate::stack::Stack;
 use crate::{Blocks, Prefill, Quantiles};
 use tidepool_trace::Request;
 
-/// Groups of samples that the error is estimated from.
+/// Groups of samples, from which the error is estimated.
 const GROUPS: usize = 8;
 
-/// Makes a [`Curve`].
+/// Builds a [`Curve`].
 pub struct CurveBuilder {
     stack: Stack,
     most_tracked: usize,
@@ -25,7 +25,7 @@ pub struct CurveBuilder {
     bits: u32,
     /// References by group and distance, the latter in units of `2^bits` blocks.
     hits: [Vec<u64>; GROUPS],
-    /// References that stand for misses at every size, by group.
+    /// References that miss at every size, by group.
     misses: [u64; GROUPS],
     references: u64,
     /// Milliseconds between two uses of a block.
@@ -33,19 +33,19 @@ pub struct CurveBuilder {
     cost: Cost,
 }
 
-/// What computing blocks takes.
+/// The cost of computing blocks.
 struct Cost {
     prefill: Prefill,
     block_tokens: u32,
-    /// Seconds by distance, in the same units as references are.
+    /// Seconds saved, by distance in the same units as references.
     saved: Vec<f64>,
-    /// Seconds for all that was asked for.
+    /// Seconds that all requested blocks take.
     all: f64,
 }
 
 impl CurveBuilder {
-    /// Follows no more than `most_tracked` blocks at a time, at about 80 bytes each. A block has `block_tokens` tokens, and
-    /// `prefill` says what computing them takes.
+    /// A builder that follows at most `most_tracked` blocks at a time, at about 80 bytes each. A block has
+    /// `block_tokens` tokens; `prefill` gives the cost of computing them.
     #[must_use]
     pub fn new(most_tracked: usize, prefill: Prefill, block_tokens: u32) -> Self {
         let hits = std::array::from_fn(|_| Vec::new());
@@ -121,7 +121,7 @@ impl CurveBuilder {
         &self.gaps
     }
 
-    /// The curve over all that was added.
+    /// The curve over all requests added.
     #[must_use]
     pub fn finish(self) -> Curve {
         let length = self.hits.iter().map(Vec::len).max().unwrap_or(0);
@@ -130,7 +130,7 @@ impl CurveBuilder {
         Curve { unit: 1 << self.bits, references: self.references, groups, saved, seconds: self.cost.all }
     }
 
-    /// What a hit saves on average, at every size up to `length` units.
+    /// Seconds that a hit saves on average, at every size up to `length` units.
     fn seconds_for_a_hit(&self, length: usize) -> Vec<f64> {
         let (mut hits, mut seconds) = (0, 0.0);
         let size = |distance: usize| {
@@ -182,7 +182,7 @@ impl Curve {
         Blocks(self.unit)
     }
 
-    /// The size from which on more memory changes nothing.
+    /// The size above which more memory changes nothing.
     #[must_use]
     pub fn largest(&self) -> Blocks {
         Blocks(self.groups[0].len() as u64 * self.unit)
@@ -199,7 +199,7 @@ impl Curve {
         self.hits(capacity).iter().sum()
     }
 
-    /// How far the hit rate may be off: two standard errors of the groups' mean. Zero if the curve is exact.
+    /// The error of the hit rate: two standard errors of the groups' mean. Zero if the curve is exact.
     #[must_use]
     pub fn error(&self, capacity: Blocks) -> f64 {
         if self.unit == 1 || self.references == 0 {
@@ -217,7 +217,7 @@ impl Curve {
         self.seconds
     }
 
-    /// Seconds of that which a cache of `capacity` blocks saves.
+    /// Seconds of these that a cache of `capacity` blocks saves.
     #[must_use]
     pub fn saved_seconds(&self, capacity: Blocks) -> f64 {
         (self.hit_references(capacity) * self.at(&self.saved, capacity)).min(self.seconds)

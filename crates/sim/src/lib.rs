@@ -1,9 +1,10 @@
-//! What a cache would do for a trace.
+//! Simulation of caches and clusters: the hits and times that a trace would have.
 //!
-//! [`Pool`] is one cache, exactly: a request's hits are the blocks of the longest run from its start that the cache holds; then all
-//! of its blocks are used, from the last to the first, and the cache is cut to its size. [`Clairvoyant`] is the order of eviction
-//! that knows the future, as a bound for all others. [`Curve`] is LRU's hit rate at every size, in one pass, and [`plan`] what that
-//! means for engines. [`cluster`] is a whole cluster in virtual time.
+//! - [`Pool`] is one cache, exactly. A request's hits are the blocks of the longest held run from its start; then the
+//!   cache uses all of its blocks, from the last to the first, and evicts down to its size.
+//! - [`Clairvoyant`] is the order of eviction that knows the future, as a bound for all others.
+//! - [`Curve`] is LRU's hit rate at every size, in one pass; [`plan`] is what that means for engines.
+//! - [`cluster`] is a whole cluster in virtual time.
 //!
 //! ```
 //! use tidepool_sim::{Blocks, Pool};
@@ -46,6 +47,6 @@ pub use tally::Tally;
 pub struct Blocks(pub u64);
 
 impl Blocks {
-    /// More than there can be.
+    /// More blocks than there can be.
     pub const UNLIMITED: Self = Self(u64::MAX);
 }

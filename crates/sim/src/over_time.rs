@@ -1,18 +1,18 @@
-//! What a cache did when: parts of time that become twice as long whenever there are too many of them.
+//! Results over time, in parts that become twice as long whenever there are too many.
 
 use crate::Tally;
 use tidepool_trace::Millis;
 
-/// Parts that are kept at most.
+/// The most parts.
 const MOST_PARTS: usize = 1024;
-/// Fewer seconds, or parts, than that say nothing about how steady something was.
+/// The fewest seconds, and parts, from which a steady state can be told.
 const LEAST_SECONDS: f64 = 10.0;
 const LEAST_PARTS: usize = 2;
 
 /// Sums over requests, by time.
 #[derive(Debug, Clone)]
 pub struct OverTime {
-    /// How long a part is.
+    /// The length of a part.
     width: Millis,
     parts: Vec<Tally>,
 }
@@ -24,7 +24,7 @@ impl Default for OverTime {
 }
 
 impl OverTime {
-    /// Adds what was done at this time.
+    /// Adds results at this time.
     pub fn add(&mut self, at: Millis, done: Tally) {
         while at.0 / self.width.0 >= MOST_PARTS as u64 {
             self.parts = self.parts.chunks(2).map(|pair| pair.iter().copied().sum()).collect();
@@ -43,10 +43,10 @@ impl OverTime {
         self.width.0 as f64 / 1000.0
     }
 
-    /// The middle half of all requests: from which second to which they are, and their sums. A load that takes one session's time
-    /// to come up, and one to end, is at its full strength in all of it if there are more than two generations of sessions:
-    /// while they come up they ask for half a generation's requests, and for as many while they end. None if these are too few
-    /// seconds to say anything, or too small a part of all.
+    /// The first and the last second of the middle half of all requests, and their sums. A load is at its full strength
+    /// during that half if it has more than two generations of sessions: one generation comes up and one ends, each
+    /// with half a generation's requests. None if the half has too few seconds, or too small a part of all requests, to
+    /// tell.
     #[must_use]
     pub fn middle_half(&self) -> Option<(f64, f64, Tally)> {
         let total: u64 = self.parts.iter().map(|part| part.requests).sum();
@@ -64,7 +64,7 @@ impl OverTime {
         is_enough.then(|| (from, until, self.parts[first..last].iter().copied().sum()))
     }
 
-    /// The second in the middle of every part, and its sums.
+    /// The middle second of every part, with its sums.
     pub fn parts(&self) -> impl Iterator<Item = (f64, &Tally)> {
         let middle = |part: usize| (part as f64 + 0.5) * self.width_seconds();
         self.parts.iter().enumerate().map(move |(part, tally)| (middle(part), tally))

@@ -1,17 +1,17 @@
-//! How much memory is enough: a pool's hit rate, and what that means for engines, at many sizes.
+//! Plans: a pool's hit rate, and what that means for engines, at many sizes of memory.
 
 use crate::{Blocks, Curve};
 
-/// What a pool and the engines around it are like.
+/// The pool and the engines of a plan.
 #[derive(Debug, Clone, Copy)]
 pub struct Setting {
     /// Bytes of a block.
     pub block_bytes: u64,
-    /// Bytes a second at which an engine gets blocks out of memory.
+    /// Bytes a second at which an engine reads blocks from memory.
     pub memory_rate: f64,
-    /// Bytes a second at which it gets them from disk.
+    /// Bytes a second at which an engine reads blocks from disk.
     pub disk_rate: f64,
-    /// Disk behind the memory: what falls out of memory is kept there.
+    /// Bytes of disk behind the memory, which keeps blocks evicted from memory.
     pub disk_bytes: u64,
     /// Requests of the trace.
     pub requests: u64,
@@ -26,28 +26,28 @@ pub struct Point {
     pub memory_bytes: u64,
     /// Blocks hit over all blocks.
     pub hit_rate: f64,
-    /// How far it may be off.
+    /// The error of the hit rate.
     pub error: f64,
     /// Seconds of GPU time that hits save over the whole trace.
     pub gpu_seconds_saved: f64,
-    /// Mean seconds until a prompt is ready, by computing and loading alone: nobody waits for anybody.
+    /// Mean seconds until a prompt is ready, for computing and loading alone, without queueing.
     pub first_token_seconds: f64,
 }
 
-/// Seconds for a block, of those that are asked for again.
+/// Seconds for a block that is requested again.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BlockSeconds {
-    /// To compute it, on average.
+    /// Mean seconds to compute it.
     pub compute: f64,
-    /// To get it out of memory.
+    /// Seconds to read it from memory.
     pub memory: f64,
-    /// To get it from disk.
+    /// Seconds to read it from disk.
     pub disk: f64,
 }
 
 impl Setting {
-    /// What a block takes, if any is ever asked for again. What takes longer to get than to compute saves GPU time, and makes
-    /// prompts wait.
+    /// The seconds for a block; none if no block is requested again. A source slower than computing still saves GPU
+    /// time, but makes prompts wait.
     #[must_use]
     pub fn block_seconds(&self, curve: &Curve) -> Option<BlockSeconds> {
         let (hits, bytes) = (curve.hit_references(Blocks::UNLIMITED), self.block_bytes as f64);
@@ -55,7 +55,7 @@ impl Setting {
         (hits > 0.0).then(|| BlockSeconds { compute, memory: bytes / self.memory_rate, disk: bytes / self.disk_rate })
     }
 
-    /// The pool with `memory_bytes` of memory.
+    /// The point of a pool with `memory_bytes` of memory.
     #[must_use]
     pub fn point(&self, curve: &Curve, memory_bytes: u64) -> Point {
         let blocks = |bytes: u64| Blocks(bytes / self.block_bytes.max(1));
@@ -74,7 +74,7 @@ impl Setting {
         }
     }
 
-    /// Sizes worth looking at: each about twice the one before, from one block to more than enough.
+    /// Useful sizes, from one block to more than enough, each about twice the size before.
     #[must_use]
     pub fn sizes(&self, curve: &Curve) -> Vec<u64> {
         let most = curve.largest().0.max(1).saturating_mul(self.block_bytes);
@@ -88,7 +88,8 @@ impl Setting {
             .collect()
     }
 
-    /// The knee: the memory from which on more buys less than it did on average so far. None if nothing is ever hit.
+    /// The knee: the memory above which more memory buys less than it did on average so far. None if no block is ever
+    /// hit.
     #[must_use]
     pub fn knee(&self, curve: &Curve) -> Option<u64> {
         let (largest, ceiling) = (curve.largest().0, curve.ceiling());

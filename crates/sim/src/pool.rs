@@ -8,17 +8,17 @@ use tidepool_policy::admission::{Admission, Everything};
 use tidepool_policy::eviction::{Eviction, Tag, Use};
 use tidepool_trace::{BlockHash, Request};
 
-/// A cache, and the order in which it evicts.
+/// One cache, and its order of eviction.
 pub struct Pool {
     capacity: u64,
     order: Box<dyn Eviction>,
     admission: Box<dyn Admission>,
     slots: ByHash<u32>,
-    /// The blocks by slot; free slots keep their last ones.
+    /// Blocks by slot; a free slot keeps its last one.
     blocks: Vec<u64>,
     free: Vec<u32>,
     evicted: u64,
-    /// Where the blocks of a request are; empty between requests.
+    /// Places of a request's blocks; empty between requests.
     found: Vec<Option<u32>>,
 }
 
@@ -38,19 +38,19 @@ impl Pool {
         }
     }
 
-    /// The same, into which blocks that would push others out come only as `admission` says.
+    /// The same cache, with `admission` to decide about blocks that would push others out.
     #[must_use]
     pub fn admitting(self, admission: Box<dyn Admission>) -> Self {
         Self { admission, ..self }
     }
 
-    /// How many blocks are in.
+    /// Number of blocks in the cache.
     #[must_use]
     pub fn len(&self) -> Blocks {
         Blocks(self.slots.len() as u64)
     }
 
-    /// Whether no block is in.
+    /// Whether the cache has no block.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.slots.is_empty()
@@ -62,13 +62,13 @@ impl Pool {
         Blocks(self.evicted)
     }
 
-    /// Blocks of the longest run from the start of `blocks` that is held.
+    /// Length of the longest held run from the start of `blocks`.
     #[must_use]
     pub fn run(&self, blocks: &[BlockHash]) -> Blocks {
         Blocks(blocks.iter().take_while(|block| self.slots.contains_key(&block.0)).count() as u64)
     }
 
-    /// Serves a request: says how many of its blocks are hit, uses all of them and makes room.
+    /// Serves a request: uses all of its blocks and makes room. Returns the number of hits.
     pub fn serve(&mut self, request: &Request) -> Blocks {
         let hits = self.run(&request.blocks);
         self.take_in(request, Duration::from_millis(request.at.0));
@@ -78,7 +78,7 @@ impl Pool {
     /// Uses all blocks of a request, from the last to the first, and makes room.
     pub fn take_in(&mut self, request: &Request, at: Duration) {
         let mut slots = std::mem::take(&mut self.found);
-        // Apart from the touches: look-ups that do not wait for each other take a fraction of the time.
+        // Look-ups first, touches later: look-ups that do not depend on each other take a fraction of the time.
         slots.extend(request.blocks.iter().map(|block| self.slots.get(&block.0).copied()));
         for (depth, block) in request.blocks.iter().enumerate().rev() {
             let usage = Use { at, depth: depth as u32, origin: request.origin };
@@ -91,7 +91,7 @@ impl Pool {
         self.cut(self.capacity, at);
     }
 
-    /// Uses one block as a node does, which makes room before a block comes in. Says whether it was held.
+    /// Uses one block as a node does, which makes room before a block comes in. Returns whether the block was held.
     pub fn use_one(&mut self, block: BlockHash, usage: &Use) -> bool {
         let held = self.slots.contains_key(&block.0);
         let is_full = self.slots.len() as u64 >= self.capacity;

@@ -1,6 +1,6 @@
-//! What it costs an engine to compute a prompt.
+//! Prefill: an engine's cost of computing a prompt.
 
-/// The time that a prompt's tokens take: each one by itself, and each with every token before it.
+/// The time that a prompt takes: so much for each token, and so much for each pair of a token and one before it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Prefill {
     /// Seconds for a token.

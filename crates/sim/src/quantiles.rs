@@ -1,4 +1,4 @@
-//! How values are spread, in bounded memory: exact below 128, within 1 % above.
+//! Quantiles of values, in bounded memory: exact below 128, within 1 % above.
 
 /// Steps between two powers of two.
 const STEPS_LOG: u32 = 6;
@@ -31,7 +31,7 @@ impl Quantiles {
         self.largest = self.largest.max(value);
     }
 
-    /// How many values there are.
+    /// Number of values.
     #[must_use]
     pub const fn count(&self) -> u64 {
         self.total
@@ -61,14 +61,14 @@ impl Quantiles {
         self.counts.iter().position(reaches).map_or(0, |step| middle(step).min(self.largest))
     }
 
-    /// Values of which `limit` is not exceeded, as a part of all; one if there are none.
+    /// The part of values that are at most `limit`; one if there are none.
     #[must_use]
     pub fn within(&self, limit: u64) -> f64 {
         let counted: u64 = self.counts.iter().take(step(limit) + 1).sum();
         if self.total == 0 { 1.0 } else { counted as f64 / self.total as f64 }
     }
 
-    /// How many values there are from each power of two up to the next, from the smallest to the largest.
+    /// Number of values from each power of two up to the next, from the smallest to the largest.
     #[must_use]
     pub fn octaves(&self) -> Vec<(u64, u64)> {
         let mut octaves: Vec<(u64, u64)> = Vec::new();
@@ -83,7 +83,7 @@ impl Quantiles {
     }
 }
 
-/// Values that are told apart have different steps.
+/// The step of a value; values of one step count as equal.
 fn step(value: u64) -> usize {
     let shift = value.checked_ilog2().unwrap_or(0).saturating_sub(STEPS_LOG);
     (u64::from(shift) * STEPS + (value >> shift)) as usize

@@ -1,7 +1,7 @@
-//! Blocks by last use, with the number of those used after each: LRU's stack.
+//! LRU's stack: blocks by last use, with the number of blocks used after each.
 //!
-//! Every use takes the next position of a line; a block stands at that of its last one. A tree of sums (Fenwick) over the line says
-//! how many stand behind a position. When the line is full, those that stand in it close ranks.
+//! Every use takes the next position of a line; a block stands at the position of its last use. A tree of sums
+//! (Fenwick) over the line counts the blocks behind a position. A full line is compacted.
 
 use crate::hash::ByHash;
 use tidepool_trace::Millis;
@@ -11,7 +11,7 @@ const SHORTEST: usize = 1 << 10;
 /// The stack. Memory is that of its blocks.
 pub(crate) struct Stack {
     positions: ByHash<u32>,
-    /// The block at each position that was taken, and when; void where the block stands elsewhere by now.
+    /// The block at each used position, and the time of its use; void where the block has moved on.
     line: Vec<(u64, Millis)>,
     /// Sums over the line; entry 0 is not used.
     sums: Vec<u32>,
@@ -26,10 +26,10 @@ impl Stack {
         self.positions.len()
     }
 
-    /// How many blocks were used since `block` was, and when that was; none if it is not in.
+    /// The number of blocks used since `block` was, and the time of that use; none if the stack lacks it.
     pub(crate) fn last_use(&self, block: u64) -> Option<(u64, Millis)> {
         let position = *self.positions.get(&block)? as usize;
-        // Those at the position and before it, the block itself included.
+        // The blocks up to the position, `block` itself included.
         let (mut index, mut before) = (position + 1, 0);
         while index > 0 {
             before += u64::from(self.sums[index]);
@@ -51,13 +51,13 @@ impl Stack {
         }
     }
 
-    /// Takes out all blocks but those that `stays` names.
+    /// Keeps only the blocks that `stays` accepts.
     pub(crate) fn retain(&mut self, mut stays: impl FnMut(u64) -> bool) {
         self.positions.retain(|block, _| stays(*block));
         self.close_ranks();
     }
 
-    /// Adds modulo 2^32, so that one can be taken away.
+    /// Adds modulo 2^32, so that -1 can be added.
     fn add(&mut self, position: u32, value: u32) {
         let mut index = position as usize + 1;
         while index < self.sums.len() {
@@ -66,7 +66,7 @@ impl Stack {
         }
     }
 
-    /// Moves everybody to the front of a line that is at least twice as long as needed.
+    /// Compacts the blocks at the front of a line that is at least twice as long as needed.
     fn close_ranks(&mut self) {
         let mut standing = 0;
         for position in 0..self.line.len() {

@@ -1,15 +1,15 @@
-//! What a trace is like.
+//! Statistics of a trace.
 
 use crate::{Blocks, Curve, CurveBuilder, Prefill, Quantiles};
 use std::collections::HashSet;
 use tidepool_trace::{Millis, Request, SessionId};
 
-/// What matters about a trace, beside what caches would do for it.
+/// A trace's statistics, without those of caches.
 #[derive(Debug, Clone, Default)]
 pub struct TraceStat {
     /// Requests.
     pub requests: u64,
-    /// When the last one arrives.
+    /// The arrival of the last request.
     pub end: Millis,
     /// Blocks of all inputs.
     pub blocks: u64,
@@ -17,9 +17,9 @@ pub struct TraceStat {
     pub input_tokens: Quantiles,
     /// Tokens of answers.
     pub output_tokens: Quantiles,
-    /// Requests that say which conversation they belong to.
+    /// Requests that name their conversation.
     pub in_sessions: u64,
-    /// Conversations of which there is a request.
+    /// Conversations with at least one request.
     pub sessions: u64,
     /// Milliseconds that conversations paused before their turns.
     pub pauses: Quantiles,
@@ -27,16 +27,18 @@ pub struct TraceStat {
     pub reuse_gaps: Quantiles,
 }
 
-/// Gathers a [`TraceStat`] and a [`Curve`] in one pass. Memory is that of the blocks that are followed, and of conversations' ids.
+/// Gathers a [`TraceStat`] and a [`Curve`] in one pass. Takes memory for the followed blocks and the conversations'
+/// ids.
 pub struct StatBuilder {
     stat: TraceStat,
-    /// First turns do not tell them: those are repeated, and lack in a trace that begins later.
+    /// Conversations, by id: counting first turns would miss those that began before the trace, and count repeated ones
+    /// twice.
     sessions: HashSet<SessionId>,
     curve: CurveBuilder,
 }
 
 impl StatBuilder {
-    /// Nothing yet, of a trace with blocks of `block_tokens` tokens; follows `most_tracked` blocks at a time.
+    /// An empty builder, for blocks of `block_tokens` tokens, that follows `most_tracked` of them at a time.
     #[must_use]
     pub fn new(most_tracked: usize, block_tokens: u32) -> Self {
         let curve = CurveBuilder::new(most_tracked, Prefill::default(), block_tokens);
@@ -50,7 +52,7 @@ impl StatBuilder {
         self.curve.add(request);
     }
 
-    /// What the trace was like.
+    /// The statistics and the curve.
     #[must_use]
     pub fn finish(self) -> (TraceStat, Curve) {
         let (reuse_gaps, sessions) = (self.curve.reuse_gaps().clone(), self.sessions.len() as u64);

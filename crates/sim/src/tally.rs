@@ -1,4 +1,4 @@
-//! What a cache did for a trace.
+//! Tally: the sums of a cache's results over requests.
 
 use crate::Blocks;
 use tidepool_trace::Request;
@@ -10,11 +10,11 @@ pub struct Tally {
     pub requests: u64,
     /// Blocks of their inputs.
     pub blocks: u64,
-    /// Those that were hit.
+    /// Blocks that were hit.
     pub hit_blocks: u64,
     /// Tokens of their inputs.
     pub input_tokens: u64,
-    /// Those in blocks that were hit.
+    /// Tokens in blocks that were hit.
     pub hit_tokens: u64,
     /// Tokens of their answers.
     pub output_tokens: u64,
@@ -23,7 +23,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// One request of which `hits` blocks, of `block_tokens` tokens each, were hit.
+    /// The tally of one request with `hits` blocks hit, of `block_tokens` tokens each.
     #[must_use]
     pub fn of(request: &Request, hits: Blocks, block_tokens: u32) -> Self {
         let input_tokens = u64::from(request.input_tokens);
@@ -38,7 +38,7 @@ impl Tally {
         }
     }
 
-    /// Adds a request of which `hits` blocks, of `block_tokens` tokens each, were hit.
+    /// Adds a request with `hits` blocks hit, of `block_tokens` tokens each.
     pub fn add(&mut self, request: &Request, hits: Blocks, block_tokens: u32) {
         *self += Self::of(request, hits, block_tokens);
     }

@@ -1,5 +1,6 @@
-//! What the policy that knows agents reaches: between LRU and an order that knows the future on generated sessions, above LRU on
-//! public traces, and nowhere far below it. The folder of public traces is named by the environment variable TIDEPOOL_TRACES.
+//! The hits of the policy for agents: between LRU and an order that knows the future on generated sessions, above LRU
+//! on public traces, and nowhere far below it. The environment variable TIDEPOOL_TRACES names the folder of public
+//! traces.
 
 use std::collections::HashMap;
 use std::path::PathBuf;

@@ -1,6 +1,6 @@
-//! Policies with what reaches a node: that blocks are read, then that others are put, each for itself. A node is not told which of
-//! them are one request, how deep they lie or whose they are. The folder of public traces is named by the environment variable
-//! TIDEPOOL_TRACES.
+//! Policies as a node uses them: blocks are read, then others are put, each for itself. A node does not know which
+//! blocks are one request, their depth or their session. The environment variable TIDEPOOL_TRACES names the folder of
+//! public traces.
 
 use std::path::PathBuf;
 use std::time::Duration;

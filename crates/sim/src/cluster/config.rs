@@ -1,4 +1,4 @@
-//! What a cluster is like.
+//! Settings of a simulated cluster.
 
 use super::Prefill;
 use crate::Blocks;
@@ -14,19 +14,19 @@ pub struct Cluster {
     pub engines: u32,
     /// Engines that share a host, its NIC and its pool node.
     pub engines_per_host: u32,
-    /// Blocks that an engine keeps itself.
+    /// Blocks in an engine's own cache.
     pub local_blocks: Blocks,
-    /// Blocks that each host's node keeps in memory; none where there is no pool.
+    /// Blocks in memory on each host's node; zero for a cluster without a pool.
     pub node_blocks: Blocks,
-    /// Blocks that each node keeps on disk behind that.
+    /// Blocks on disk on each node, behind its memory.
     pub disk_blocks: Blocks,
-    /// What nodes evict first.
+    /// The order in which nodes evict.
     pub policy: Policy,
-    /// What they take in once they are full.
+    /// Which blocks nodes admit once they are full.
     pub admission: Rule,
-    /// Which engine gets a request.
+    /// How requests are assigned to engines.
     pub routing: Routing,
-    /// Decides what is random.
+    /// The seed of all random choices.
     pub seed: u64,
     /// Tokens of a block.
     pub block_tokens: u32,
@@ -34,7 +34,7 @@ pub struct Cluster {
     pub block_bytes: u64,
     /// Requests that an engine loads, computes or decodes at a time; others wait.
     pub batch: u32,
-    /// How fast everything is.
+    /// Rates and times of the cluster's parts.
     pub speed: Speed,
     /// Time to first token that a request should meet, in seconds.
     pub first_token_limit: f64,
@@ -45,7 +45,7 @@ pub struct Cluster {
 /// Rates and times.
 #[derive(Debug, Clone, Copy)]
 pub struct Speed {
-    /// What computing a prompt takes.
+    /// The time that an engine takes to compute a prompt.
     pub prefill: Prefill,
     /// Seconds for a token of an answer, if it is decoded alone.
     pub decode: f64,
@@ -66,7 +66,7 @@ pub struct Speed {
 }
 
 impl Speed {
-    /// Seconds between two tokens of an answer that `others` are decoded beside.
+    /// Seconds between two tokens of an answer, with `others` decoded beside it.
     #[must_use]
     pub fn token_seconds(&self, others: u32) -> f64 {
         self.decode + self.decode_each * f64::from(others)
@@ -74,7 +74,7 @@ impl Speed {
 }
 
 impl Cluster {
-    /// Seconds to compute what is left of a prompt of which `hits` blocks are there.
+    /// Seconds to compute the rest of a prompt of which `hits` blocks are there.
     #[must_use]
     pub fn prefill_seconds(&self, request: &Request, hits: Blocks) -> f64 {
         let tokens = f64::from(request.input_tokens);
@@ -124,16 +124,17 @@ impl Default for Cluster {
     }
 }
 
-/// Which engine gets a request.
+/// The rule by which an engine gets a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Routing {
-    /// Any.
+    /// Any engine.
     Random,
-    /// Each in turn.
+    /// Each engine in turn.
     RoundRobin,
-    /// That of the session's other requests; any where there is no session.
+    /// The engine of the session's other requests; any engine for a request without a session.
     Sticky,
-    /// The one that lately had the longest part of the request's prefix; the next in turn where none had.
+    /// The engine that lately had the longest part of the request's prefix; where none had any, the engine with the
+    /// fewest requests.
     LongestPrefix,
 }
 

@@ -1,16 +1,16 @@
-//! Blocks that engines made while they decoded.
+//! Decoded blocks: blocks that engines filled while they decoded answers.
 //!
-//! An engine saves a block as soon as it is full, whether a prompt or an answer filled it. A trace names the blocks of inputs only, so
-//! an answer's blocks are known by the input that has them: that of its session's next request, if it goes on where the answer ended.
-//! They were used after the prompt before them, so what evicts in the order of use keeps them for as long as that: they count as held
-//! while it is. Policies hear of them with that next request.
+//! An engine saves a block as soon as it is full, whether a prompt or an answer filled it. A trace names only the
+//! blocks of inputs, so an answer's blocks are known once the session's next request goes on where the answer ended.
+//! They were used after the prompt before them, so an order of last use keeps them at least as long as that prompt:
+//! they count as held while it is held. Policies hear of them with that next request.
 
 use crate::Blocks;
 use std::collections::HashMap;
 use std::ops::Range;
 use tidepool_trace::{BlockHash, Request, SessionId};
 
-/// Sessions that are remembered, twice: then the older half is forgotten.
+/// Sessions of one generation; two are remembered, and the older one is forgotten as a whole.
 const MOST_REMEMBERED: usize = 1 << 19;
 
 /// The last answer of every session.
@@ -20,17 +20,17 @@ pub struct Decoded {
     old: HashMap<SessionId, Answered>,
 }
 
-/// Blocks of a request that were made before it came.
+/// Blocks of a request that an engine made before the request came.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Made {
     /// The engine that has made them.
     pub engine: u32,
-    /// Which of the request's blocks they are.
+    /// The indices of these blocks in the request.
     pub blocks: Range<usize>,
 }
 
 impl Made {
-    /// How far a run of blocks from the request's start goes with them.
+    /// Extends a run of blocks from the request's start by the blocks made, where they follow it.
     #[must_use]
     pub fn reached_from(&self, Blocks(run): Blocks) -> Blocks {
         Blocks(if self.blocks.contains(&(run as usize)) { self.blocks.end as u64 } else { run })
@@ -41,21 +41,22 @@ impl Made {
 #[derive(Debug)]
 struct Answered {
     engine: u32,
-    /// Tokens of both.
+    /// Tokens of the request and its answer.
     tokens: u64,
-    /// Full blocks of the input, and the last of them.
+    /// Number of full blocks of the input, and the last of them.
     prompt: usize,
     last: Option<BlockHash>,
-    /// Full blocks of both.
+    /// Number of full blocks of input and answer.
     full: usize,
 }
 
 impl Decoded {
-    /// An engine has answered a request, with blocks of `block_tokens` tokens. Says how many blocks the answer filled.
+    /// Notes that an engine answered a request, with blocks of `block_tokens` tokens. Returns the number of blocks that
+    /// the answer filled.
     pub fn answered(&mut self, request: &Request, engine: u32, block_tokens: u32) -> u64 {
         let (input, block) = (u64::from(request.input_tokens), u64::from(block_tokens.max(1)));
         let tokens = input + u64::from(request.output_tokens);
-        // What follows the last token was never computed, nor is what it would need.
+        // The last token was sampled and not computed, so it is in no block.
         let full = (tokens.saturating_sub(1) / block).max(input / block) as usize;
         let prompt = ((input / block) as usize).min(request.blocks.len());
         let last = prompt.checked_sub(1).map(|at| request.blocks[at]);
@@ -68,7 +69,7 @@ impl Decoded {
         (full - prompt.min(full)) as u64
     }
 
-    /// Which of a request's blocks the answer before it filled.
+    /// The blocks of a request that the answer before it filled.
     pub fn before(&mut self, request: &Request) -> Option<Made> {
         let session = request.origin?.session;
         let before = self.young.remove(&session).or_else(|| self.old.remove(&session))?;
@@ -90,7 +91,7 @@ mod tests {
         Request { at: Millis(0), input_tokens, output_tokens: 30, blocks, origin: Some(origin) }
     }
 
-    /// What a request gets of the answer before.
+    /// The indices of the blocks that a request gets from the answer before it.
     fn after(before: &Request, next: &Request) -> Option<Range<usize>> {
         let mut decoded = Decoded::default();
         decoded.answered(before, 7, 16);

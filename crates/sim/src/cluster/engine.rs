@@ -1,8 +1,9 @@
-//! An engine: prompts one after the other, answers beside each other.
+//! An engine: computes prompts one after another and decodes answers side by side.
 //!
-//! Requests wait until the engine gets to them, which is when it looks up what is held of them: as the scheduler of a real engine does
-//! when it takes a request off its queue, and not when it comes. The engine gets to nobody while it computes a prompt. What the pool
-//! holds is loaded while others are looked up and computed; a request of which it holds nothing is computed at once.
+//! A request waits until the engine gets to it, and is looked up only then: as the scheduler of a real engine does when
+//! it takes a request off its queue. The engine starts no look-up while it computes a prompt. It loads a request's
+//! blocks from the pool while it looks up and computes others; a request without blocks in the pool is computed at
+//! once.
 
 use crate::{Blocks, Pool};
 use std::cmp::Reverse;
@@ -12,23 +13,23 @@ use tidepool_policy::eviction::Policy;
 /// An engine, with requests by their numbers.
 pub(super) struct Engine {
     pub(super) local: Pool,
-    /// Requests that have come, and that the engine has not got to.
+    /// Requests that have come and are not looked up yet.
     waiting: VecDeque<u32>,
-    /// Those that are loaded and not computed, in the order of arrivals.
+    /// Requests that are loaded and not computed, in the order of arrivals.
     loaded: BinaryHeap<Reverse<(u64, u32)>>,
-    /// Requests that are looked up and not answered.
+    /// Number of requests that are looked up and not answered.
     under_way: u32,
-    /// Of these, requests that are computed or decoded.
+    /// Number of these that are computed or decoded.
     pub(super) running: u32,
-    /// Whether a prompt is computed, or about to be.
+    /// Whether a prompt is computed or about to be.
     computing: bool,
 }
 
-/// What an engine does next.
+/// An engine's next step.
 pub(super) enum Next {
-    /// It looks up a request.
+    /// Look up a request.
     LookUp(u32),
-    /// It computes one whose blocks have come.
+    /// Compute a request whose blocks have come.
     Compute(u32),
 }
 
@@ -49,7 +50,7 @@ impl Engine {
         self.waiting.push_back(request);
     }
 
-    /// What to do next, if the engine can do anything. Who came first is first, with up to `batch` requests under way.
+    /// The next step, if the engine can take any. Earlier requests go first, with up to `batch` requests under way.
     pub(super) fn next(&mut self, batch: u32) -> Option<Next> {
         if self.computing {
             return None;
@@ -65,12 +66,12 @@ impl Engine {
         Some(Next::LookUp(request))
     }
 
-    /// Keeps the engine for a request that is about to be computed: it does nothing else before.
+    /// Reserves the engine for a request that it is about to compute: it takes no other step before.
     pub(super) fn hold(&mut self) {
         self.computing = true;
     }
 
-    /// The blocks of the `nth` request of all have come.
+    /// Notes that the blocks of a request have come; it was the `nth` to arrive.
     pub(super) fn loaded(&mut self, nth: u64, request: u32) {
         self.loaded.push(Reverse((nth, request)));
     }
@@ -81,12 +82,12 @@ impl Engine {
         self.running += 1;
     }
 
-    /// A prompt is computed, and its answer is decoded beside others.
+    /// Notes that a prompt is computed: its answer is decoded beside others.
     pub(super) fn computed(&mut self) {
         self.computing = false;
     }
 
-    /// An answer is out.
+    /// Notes that an answer is complete.
     pub(super) fn answered(&mut self) {
         self.running -= 1;
         self.under_way -= 1;

@@ -1,4 +1,4 @@
-//! All that is waited for: GPUs, and what bytes and keys go through on their way: PCIe links, memories, NICs, disks, catalogs.
+//! The fabric: every queue of a cluster. GPUs, PCIe links, memories, NICs, disks and catalogs.
 
 use super::history::History;
 use super::queue::{Kind, Load, Queue};
@@ -12,7 +12,7 @@ pub(super) struct Fabric<'a> {
     hosts: Vec<Host>,
     catalog: Queue,
     history: History,
-    /// How long requests waited, by kind.
+    /// How long requests waited, by kind of queue.
     waited: [Nanos; Kind::ALL.len()],
     /// Bytes that went from one host to another.
     pub(super) network_bytes: u64,
@@ -56,33 +56,33 @@ impl<'a> Fabric<'a> {
         blocks as f64 * self.cluster.block_bytes as f64
     }
 
-    /// A request has waited.
+    /// Notes that a request waited.
     pub(super) fn note_wait(&mut self, kind: Kind, span: Nanos) {
         let waited = &mut self.waited[kind as usize];
         *waited = waited.after(span);
     }
 
-    /// When an engine has computed what takes so many seconds.
+    /// The time at which an engine has finished work of `seconds`.
     pub(super) fn compute(&mut self, now: Nanos, engine: u32, seconds: f64) -> Nanos {
         self.engines[engine as usize].gpu.join(now, seconds)
     }
 
-    /// When the catalogs have said where `keys` blocks are.
+    /// The time at which the catalogs have answered for `keys` blocks.
     pub(super) fn ask(&mut self, now: Nanos, keys: usize) -> Nanos {
         let speed = &self.cluster.speed;
         self.note_wait(Kind::Catalog, self.catalog.wait(now));
         self.catalog.join(now, keys as f64 / speed.catalog).after(Nanos::of_seconds(speed.look_up))
     }
 
-    /// When blocks of some hosts' tiers have got to the host of an engine.
+    /// The time at which blocks from some hosts' tiers have arrived at the host of an engine.
     pub(super) fn fetch(&mut self, now: Nanos, engine: u32, sources: &[(u32, Tier, u64)]) -> Nanos {
         self.wait_for(now, engine, sources);
         let ready = sources.iter().map(|(from, tier, blocks)| self.fetch_one(now, engine, (*from, *tier), *blocks));
         ready.max().unwrap_or(now)
     }
 
-    /// Notes how long a request waits for blocks, before they are queued up: it does not wait for itself. It waits in all queues at
-    /// once, and so in those of a kind for as long as in the fullest.
+    /// Notes how long a request waits for blocks, before they join the queues: it does not wait for itself. It waits in
+    /// all queues at once, and so as long as in the fullest queue of a kind.
     fn wait_for(&mut self, now: Nanos, engine: u32, sources: &[(u32, Tier, u64)]) {
         let (mut longest, to) = ([Nanos::default(); Kind::ALL.len()], self.host_of(engine));
         let mut wait = |kind: Kind, queue: &Queue| longest[kind as usize] = longest[kind as usize].max(queue.wait(now));
@@ -116,13 +116,13 @@ impl<'a> Fabric<'a> {
             ready = ready.max(holder.nic_out.join(now, bytes / speed.nic));
             let reader = &mut self.hosts[to as usize];
             ready = ready.max(reader.nic_in.join(now, bytes / speed.nic));
-            // Written by the NIC, and read on the way to the GPU.
+            // The NIC writes the bytes, and the GPU reads them.
             ready = ready.max(reader.memory.join(now, 2.0 * bytes / speed.memory));
         }
         ready
     }
 
-    /// When blocks have got from its host to an engine.
+    /// The time at which an engine has loaded blocks from its host.
     pub(super) fn load(&mut self, now: Nanos, engine: u32, blocks: u64) -> Nanos {
         let seconds = self.bytes(blocks) / self.cluster.speed.pcie;
         self.note_wait(Kind::Pcie, self.engines[engine as usize].pcie.wait(now));
@@ -144,7 +144,7 @@ impl<'a> Fabric<'a> {
         self.hosts[host as usize].disk.join(now, seconds);
     }
 
-    /// Remembers how much everything has served, if it is time.
+    /// Records the work of every queue, when that is due.
     pub(super) fn remember(&mut self, now: Nanos) {
         if self.history.is_due(now) {
             self.note(now);
@@ -157,7 +157,7 @@ impl<'a> Fabric<'a> {
         self.history = history;
     }
 
-    /// How busy everything was from one time to another, in a run that ends `now`.
+    /// The load of every queue from one time to another, in a run that ends `now`.
     pub(super) fn loads(&mut self, now: Nanos, from: Nanos, until: Nanos) -> Vec<Load> {
         self.note(now);
         let mut busy = self.history.busy(from, until).into_iter();

@@ -1,14 +1,14 @@
-//! How much every queue had served at some times of a run: enough to say how busy it was from one time to another.
+//! History of a run's queues: their work at some times, enough to say how busy each was between two of them.
 
 use super::Nanos;
 use super::queue::Queue;
 
-/// Times that are kept; then every other one is forgotten.
+/// The most times that are kept; then every other time is dropped.
 const MOST_TIMES: usize = 32;
 
-/// What queues had served, in seconds, at some times.
+/// The work of all queues at some times, in seconds.
 pub(super) struct History {
-    /// How far times are apart.
+    /// The distance between two times.
     step: Nanos,
     next: Nanos,
     times: Vec<(Nanos, Vec<f32>)>,
@@ -26,7 +26,7 @@ impl History {
         now >= self.next
     }
 
-    /// Notes what queues have served, always the same ones in the same order.
+    /// Records the work of `queues`, which must be the same ones in the same order every time.
     pub(super) fn note<'a>(&mut self, now: Nanos, queues: impl Iterator<Item = &'a Queue>) {
         if self.times.len() >= MOST_TIMES {
             let mut number = 0;
@@ -40,7 +40,7 @@ impl History {
         self.next = now.after(self.step);
     }
 
-    /// Part of the time from one time to another that each queue was busy.
+    /// For each queue, the busy part of the time from `from` to `until`.
     pub(super) fn busy(&self, from: Nanos, until: Nanos) -> Vec<f64> {
         let (before, after) = (self.at(from), self.at(until));
         let span = until.since(from).seconds();
@@ -48,7 +48,7 @@ impl History {
         before.into_iter().zip(after).map(part).collect()
     }
 
-    /// What each queue had served, busy evenly between times that were noted.
+    /// The work of each queue at a time, interpolated between recorded times.
     fn at(&self, at: Nanos) -> Vec<f64> {
         let later = self.times.partition_point(|(time, _)| *time < at);
         let (Some(after), Some(before)) = (self.times.get(later), self.times.get(later.saturating_sub(1))) else {

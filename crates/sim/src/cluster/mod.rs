@@ -1,12 +1,11 @@
 //! A cluster in virtual time: engines with caches of their own, and a pool on their hosts that they share.
 //!
-//! A request goes to an engine ([`Routing`]), which gets to it when it has computed the prompts before it. It then looks up how many of
-//! the blocks it has itself and how many more the pool has, loads the latter, computes the rest ([`Prefill`]) and decodes its answer.
-//! Engines compute prompts one after the other and decode
-//! beside that. Blocks that were computed go into the pool, on the engine's own host, prompts' and answers' alike ([`Decoded`]).
-//! Everything that bytes or keys go through is a queue with a rate ([`Kind`]); a transfer waits in all queues on its way at once and is
-//! done when the last of them has served it.
-//! The same requests, settings and seed give the same report.
+//! A request goes to an engine ([`Routing`]), which gets to it when it has computed the prompts before it. The engine
+//! looks up the blocks that it has itself and those that the pool has, loads the latter, computes the rest
+//! ([`Prefill`]) and decodes the answer. Engines compute prompts one after another and decode beside that. They save
+//! the blocks of prompts and answers ([`Decoded`]) in the pool, on their own host. GPUs, links, disks and catalogs are
+//! queues with a rate ([`Kind`]). A transfer joins all queues on its way at once and is done when the last of them has
+//! served it. The same requests, settings and seed give the same report.
 
 mod config;
 mod decoded;
@@ -35,7 +34,8 @@ use crate::Prefill;
 use std::time::Duration;
 use tidepool_trace::Millis;
 
-/// A time from the start of the run, in nanoseconds: more than a trace's milliseconds can be, so that none of its times is too late.
+/// A time from the start of the run, in nanoseconds. It holds more than any trace's milliseconds, so that no time is
+/// too late.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Nanos(u128);
 
@@ -48,7 +48,7 @@ impl Nanos {
         Self(millis as u128 * 1_000_000)
     }
 
-    /// Rounded up.
+    /// Whole milliseconds, rounded up.
     fn millis(self) -> Millis {
         Millis(u64::try_from(self.0.div_ceil(1_000_000)).unwrap_or(u64::MAX))
     }

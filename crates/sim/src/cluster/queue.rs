@@ -1,8 +1,8 @@
-//! What bytes and keys go through: first come, first served, at a rate.
+//! A queue of the simulation: first come, first served, at a rate.
 
 use super::Nanos;
 
-/// What a queue stands for.
+/// The part of a cluster that a queue stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// An engine's GPU, computing prompts.
@@ -22,11 +22,11 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds.
     pub(super) const ALL: [Self; 7] =
         [Self::Gpu, Self::Pcie, Self::NicOut, Self::NicIn, Self::Memory, Self::Disk, Self::Catalog];
 
-    /// For people and for JSON.
+    /// The kind's name, for people and for JSON.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -44,14 +44,14 @@ impl Kind {
 /// A queue.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Queue {
-    /// When all that is in it will have been served.
+    /// The time at which the queue is empty.
     free: Nanos,
-    /// What all that ever came takes.
+    /// The time that everything which ever joined takes.
     work: Nanos,
 }
 
 impl Queue {
-    /// Joins at `now` with something that takes `seconds`; says when that is over.
+    /// Adds work of `seconds` at `now`. Returns when it is done.
     pub(super) fn join(&mut self, now: Nanos, seconds: f64) -> Nanos {
         let (start, span) = (self.free.max(now), Nanos::of_seconds(seconds));
         self.work = self.work.after(span);
@@ -59,34 +59,34 @@ impl Queue {
         self.free
     }
 
-    /// How long who joins at `now` waits.
+    /// How long work that joins at `now` waits.
     pub(super) const fn wait(&self, now: Nanos) -> Nanos {
         self.free.since(now)
     }
 
-    /// What was served until `now`, at which something was the last to join: from then on it works without a break.
+    /// The work done until `now`, where work has just joined at `now`: the queue runs without a break from then on.
     pub(super) fn served(&self, now: Nanos) -> Nanos {
         self.work.since(self.free.since(now))
     }
 }
 
-/// How busy all queues of a kind were.
+/// How busy the queues of one kind were.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Load {
-    /// What they are.
+    /// The kind.
     pub kind: Kind,
-    /// How many there are.
+    /// Number of queues.
     pub count: usize,
-    /// Part of the time that they were busy on average.
+    /// The busy part of the time, on average.
     pub mean: f64,
-    /// The same of the busiest one.
+    /// The busy part of the time of the busiest queue.
     pub most: f64,
-    /// Seconds that all requests together waited in them, over the whole run.
+    /// Seconds that all requests together waited in these queues, over the whole run.
     pub waited: f64,
 }
 
 impl Load {
-    /// The load of queues that were busy a part of the time each, and in which requests waited so long.
+    /// The load of queues with these busy parts, in which requests waited for `waited`.
     pub(super) fn of(kind: Kind, parts: impl Iterator<Item = f64>, waited: Nanos) -> Self {
         let mut load = Self { kind, count: 0, mean: 0.0, most: 0.0, waited: waited.seconds() };
         for busy in parts {

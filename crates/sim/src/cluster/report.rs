@@ -1,14 +1,14 @@
-//! What a cluster did.
+//! The report of a simulated or replayed run of a cluster.
 
 use super::{Cluster, Load, Throughput};
 use crate::{Blocks, OverTime, Quantiles, Tally};
 use std::time::Duration;
 use tidepool_trace::{Millis, Request};
 
-/// A queue this busy is what holds the cluster back.
+/// A queue that is busy for this part of the time holds the cluster back.
 const SATURATED: f64 = 0.8;
 
-/// How one request fared. Times count from the start of the run.
+/// The outcome of one request. Times count from the start of the run.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Answer {
     /// Blocks that were hit, the engine's own included.
@@ -28,16 +28,16 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// Of a request of which nothing else is known yet.
+    /// The outcome of a request that has only arrived.
     pub(super) fn arrived(arrived: Duration) -> Self {
         Self { arrived, ..Self::default() }
     }
 }
 
-/// What a cluster did with a trace. Times are in microseconds.
+/// The outcome of a trace on a cluster. Times are in microseconds.
 #[derive(Debug, Clone, Default)]
 pub struct Report {
-    /// Requests, blocks hit anywhere, and who met both limits.
+    /// Requests, blocks hit anywhere, and requests that met both limits.
     pub tally: Tally,
     /// Of the hits, blocks that the engine had itself.
     pub local_hit_blocks: u64,
@@ -57,9 +57,9 @@ pub struct Report {
     pub between_tokens: Quantiles,
     /// Seconds of GPU time that computing all prompts in full would have taken.
     pub prefill_seconds: f64,
-    /// Seconds that were computed.
+    /// Seconds of GPU time that engines computed.
     pub computed_seconds: f64,
-    /// How busy everything was in the time that [`Report::throughput`] is about.
+    /// How busy each kind of queue was during [`Report::throughput`].
     pub loads: Vec<Load>,
     /// Requests and hits, by when they were answered.
     pub over_time: OverTime,
@@ -70,7 +70,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Notes that a request arrived: the first one begins the run.
+    /// Notes that a request arrived: the first arrival begins the run.
     pub fn arrived(&mut self, at: Duration) {
         self.started.get_or_insert(at);
     }
@@ -80,7 +80,7 @@ impl Report {
         self.seconds = at.saturating_sub(self.started.unwrap_or(at)).as_secs_f64();
     }
 
-    /// Notes how a request fared in `cluster`.
+    /// Notes the outcome of a request on `cluster`.
     pub fn note(&mut self, cluster: &Cluster, request: &Request, answer: &Answer) {
         let Answer { hits, local, prefill, arrived, first_token, token, done } = *answer;
         self.local_hit_blocks += local.0;
@@ -100,47 +100,48 @@ impl Report {
         self.over_time.add(since, done_with);
     }
 
-    /// What was done a second in the steady state: the middle half of all answers ([`OverTime::middle_half`]). None if the run is too
-    /// short to have one.
+    /// Throughput in the steady state: the middle half of all answers ([`OverTime::middle_half`]). None if the run is
+    /// too short to have one.
     #[must_use]
     pub fn steady(&self) -> Option<Throughput> {
         self.over_time.middle_half().map(|(from, until, sum)| Throughput::of(&sum, from, until))
     }
 
-    /// What was done a second from the first arrival to the last answer, while the cluster filled and emptied too.
+    /// Throughput from the first arrival to the last answer, the cluster's filling and emptying included.
     #[must_use]
     pub fn whole_run(&self) -> Throughput {
         Throughput::of(&self.tally, 0.0, self.seconds)
     }
 
-    /// What was done a second: in the steady state, or in the whole run if that is too short to have one.
+    /// Throughput in the steady state, or in the whole run if that is too short to have one.
     #[must_use]
     pub fn throughput(&self) -> Throughput {
         self.steady().unwrap_or_else(|| self.whole_run())
     }
 
-    /// Of all requests, those that met both limits; nothing if there are none.
+    /// The part of all requests that met both limits; none without requests.
     #[must_use]
     pub fn part_within_limits(&self) -> Option<f64> {
         let Tally { requests, within_limits, .. } = self.tally;
         (requests > 0).then(|| within_limits as f64 / requests as f64)
     }
 
-    /// Seconds that a request waited in queues of a kind, on average. One that waits in several at once counts in each.
+    /// Seconds that a request waited in queues of a kind, on average. A request that waits in several at once counts in
+    /// each.
     #[must_use]
     pub fn mean_wait(&self, load: &Load) -> f64 {
         load.waited / self.tally.requests.max(1) as f64
     }
 
-    /// The kind of queue that requests waited in most, if they waited at all: be it that it was full all the time or only now and then.
+    /// The kind of queue that requests waited in most, if they waited at all: all the time, or only now and then.
     #[must_use]
     pub fn most_waited(&self) -> Option<Load> {
         let waited = self.loads.iter().filter(|load| load.waited > 0.0);
         waited.max_by(|a, b| a.waited.total_cmp(&b.waited)).copied()
     }
 
-    /// What held the cluster back all the time: the kinds of queues of which one was busy most of the time, the kind with the longest waits
-    /// first. A GPU that computes all the time is what one pays for; anything else is worth a thought.
+    /// The kinds of queues that held the cluster back: those with a queue that was busy most of the time, the longest
+    /// waits first. A busy GPU is what the owner pays for; any other kind is worth a look.
     #[must_use]
     pub fn saturated(&self) -> Vec<Load> {
         let mut busy: Vec<Load> = self.loads.iter().filter(|load| load.most >= SATURATED).copied().collect();

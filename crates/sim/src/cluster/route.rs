@@ -1,15 +1,15 @@
-//! Which engine gets a request.
+//! Routing: the engine that gets a request.
 
 use super::Routing;
 use crate::hash::{ByHash, spread};
 use tidepool_trace::Request;
 
-/// Blocks that are remembered at a time, twice: then the older half is forgotten.
+/// Blocks of one generation; two are remembered, and the older one is forgotten as a whole.
 const MOST_REMEMBERED: usize = 2 << 20;
-/// How many times as many requests as engines get on average one may have and still get those whose prefix it has. Nearly all prompts
-/// of a service begin alike: without a bound, the engine that saw the first one gets every other.
+/// The most requests an engine may get by prefix, as a multiple of the average. Nearly all prompts of a service begin
+/// alike: without a bound, the engine that saw the first one would get all.
 const MOST_LOAD: f64 = 1.25;
-/// Requests that any engine may get so before the bound counts.
+/// Requests that any engine may get before this bound counts.
 const LEAST: u64 = 8;
 
 /// Chooses engines.
@@ -17,17 +17,17 @@ pub struct Router {
     routing: Routing,
     engines: u64,
     random: u64,
-    /// Requests so far, where they go by turns or by prefix.
+    /// Requests so far, for routing by turns or by prefix.
     turn: u64,
-    /// Of those by prefix, what each engine got.
+    /// Requests sent to each engine by prefix.
     sent: Vec<u64>,
-    /// Which engine each block was last sent to, in two generations.
+    /// The engine that each block was last sent to, in two generations.
     young: ByHash<u32>,
     old: ByHash<u32>,
 }
 
 impl Router {
-    /// For engines that are numbered from 0.
+    /// A router for the engines `0..engines`.
     #[must_use]
     pub fn new(routing: Routing, engines: u32, seed: u64) -> Self {
         let engines = u64::from(engines.max(1));

@@ -29,32 +29,32 @@ pub fn run(cluster: &Cluster, source: &mut impl Source) -> Report {
     run.finish()
 }
 
-/// What happens to a request.
+/// An event of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
-    /// It is looked up, and its hits are on the GPU.
+    /// The request is looked up, and its hits are on the GPU.
     Ready,
-    /// Its prompt is computed: the first token is out.
+    /// The prompt is computed: the first token is out.
     Computed,
-    /// Its answer is out.
+    /// The answer is complete.
     Answered,
 }
 
 /// A request on its way.
 struct Job {
     request: Request,
-    /// Its place in the order of arrivals.
+    /// The request's place in the order of arrivals.
     nth: u64,
     engine: u32,
     made: Option<Made>,
-    /// Since when it waits for its engine: to be looked up, then to be computed.
+    /// Since when the request waits for its engine: to be looked up, then to be computed.
     ready: Nanos,
-    /// As far as it is known.
+    /// The outcome, as far as it is known.
     answer: Answer,
 }
 
 impl Job {
-    /// Whether blocks of it come from the pool.
+    /// Whether some of its blocks come from the pool.
     fn is_loaded(&self) -> bool {
         self.answer.hits > self.answer.local
     }
@@ -77,7 +77,7 @@ struct Run<'a> {
     report: Report,
     /// Blocks that a request gets from each host's memory and disk; empty between requests.
     sources: Vec<(u32, Tier, u64)>,
-    /// Where its blocks are; empty between requests.
+    /// Places of its blocks; empty between requests.
     places: Vec<Place>,
 }
 
@@ -109,7 +109,7 @@ impl<'a> Run<'a> {
         self.events.push(Reverse((at, self.count, event, job)));
     }
 
-    /// A request comes, and is sent to an engine.
+    /// Takes a request and sends it to an engine.
     fn arrive(&mut self, request: Request) {
         self.report.arrived(self.now.duration());
         self.started.get_or_insert(self.now);
@@ -127,7 +127,7 @@ impl<'a> Run<'a> {
         self.serve(engine as usize);
     }
 
-    /// Has an engine do what it can.
+    /// Lets an engine take all steps that it can.
     fn serve(&mut self, engine: usize) {
         while let Some(next) = self.engines[engine].next(self.cluster.batch) {
             match next {
@@ -137,7 +137,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// An engine gets to a request: it is looked up, and what the pool has of it begins to be loaded.
+    /// Looks up a request, and begins to load its blocks from the pool.
     fn look_up(&mut self, number: u32) {
         let Some(mut job) = self.jobs[number as usize].take() else { return };
         self.fabric.note_wait(Kind::Gpu, self.now.since(job.ready));
@@ -158,14 +158,15 @@ impl<'a> Run<'a> {
         self.after(ready, Event::Ready, number);
     }
 
-    /// What went from memory to disk is written.
+    /// Writes the blocks to disk that went there from memory.
     fn demote(&mut self) {
         for (host, blocks) in self.store.demoted.drain(..) {
             self.fabric.demote(self.now, host, blocks);
         }
     }
 
-    /// Queues up what the pool has of a request beyond what the engine has; says how many blocks are hit, and when all are there.
+    /// Queues up the pool's blocks of a request behind the engine's own. Returns the number of hits, and when all are
+    /// there.
     fn load(&mut self, request: &Request, engine: u32, local: Blocks, made: Option<&Made>) -> (Blocks, Nanos) {
         let missing = &request.blocks[local.0 as usize..];
         if missing.is_empty() || self.cluster.node_blocks.0 == 0 {
@@ -183,16 +184,16 @@ impl<'a> Run<'a> {
         (Blocks(local.0 + found), ready)
     }
 
-    /// Notes how many blocks of the run that the pool has are where, what was made before included; says how many there are. The
-    /// run begins behind those that are `local`.
+    /// Notes the places of the blocks that follow the `local` ones without a gap, including those `made` before, and
+    /// returns their number.
     fn find(&mut self, blocks: &[BlockHash], Blocks(local): Blocks, made: Option<&Made>) -> u64 {
-        // First all look-ups, then the sums: those that do not wait for each other take a fraction of the time.
+        // First all look-ups, then the sums: look-ups that do not depend on each other take a fraction of the time.
         self.places.extend(self.store.run(blocks));
         let held = Blocks(local + self.places.len() as u64);
         let reached = made.map_or(held, |made| made.reached_from(held));
         if let Some(made) = made.filter(|_| reached > held) {
             self.sources.push((self.fabric.host_of(made.engine), Tier::Memory, reached.0 - held.0));
-            // Behind it there may be more that is held.
+            // The pool may hold more behind the blocks made.
             self.places.extend(self.store.run(&blocks[(reached.0 - local) as usize..]));
         }
         let found = self.places.len() as u64 + reached.0 - held.0;
@@ -221,7 +222,7 @@ impl<'a> Run<'a> {
         self.serve(engine);
     }
 
-    /// Has an engine compute a prompt.
+    /// Lets an engine compute a prompt.
     fn compute(&mut self, number: u32) {
         let Some(job) = self.jobs[number as usize].as_ref() else { return };
         self.engines[job.engine as usize].compute();
@@ -230,7 +231,7 @@ impl<'a> Run<'a> {
         self.after(done, Event::Computed, number);
     }
 
-    /// A prompt is computed: its blocks are the engine's and the pool's, and its answer is decoded.
+    /// Ends a prompt: the engine and the pool take its blocks, and its answer is decoded.
     fn computed(&mut self, number: u32) {
         let (now, speed) = (self.now, self.cluster.speed);
         let Some(job) = self.jobs[number as usize].as_mut() else { return };

@@ -1,9 +1,9 @@
-//! Requests of a trace, which may wait for answers.
+//! Sources of a trace's requests, with and without waiting for answers.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use tidepool_trace::{Millis, Request, SessionId, Source};
 
-/// Requests that come at their times, whatever the cluster does.
+/// Requests that come at the trace's times, however slow the cluster is.
 pub struct OpenLoop<I: Iterator> {
     requests: I,
     ahead: Option<Request>,
@@ -36,19 +36,19 @@ impl<I: Iterator<Item = Request>> Source for OpenLoop<I> {
     fn answered(&mut self, _session: SessionId, _at: Millis) {}
 }
 
-/// Requests that are read ahead because their sessions wait; more are not.
+/// The most requests that are read ahead because their sessions wait.
 const MOST_HELD: usize = 1 << 16;
-/// Sessions whose last answer is remembered.
+/// The most sessions whose last answer is remembered.
 const MOST_IDLE: usize = 1 << 20;
 
-/// A trace whose sessions wait for their answers: a request comes at its time, but not before its session's previous one was answered
-/// and the pause after that is over. A slow cluster so gets less to do; a fast one not more.
+/// A trace whose sessions wait for their answers. A request comes at its time, but not before its session's last answer
+/// and the pause after it are over. So a slow cluster gets less to do, and a fast one no more.
 pub struct ClosedLoop<I: Iterator> {
     trace: OpenLoop<I>,
-    /// Sessions with a request under way, and those that wait behind it.
+    /// Sessions with a request under way, and the requests that wait behind it.
     waiting: HashMap<SessionId, VecDeque<Request>>,
     held: usize,
-    /// When sessions without one got their last answer.
+    /// The time of the last answer of sessions without a request under way.
     idle: HashMap<SessionId, Millis>,
     /// Requests that come later than the trace says, by time and number.
     late: BTreeMap<(Millis, u64), Request>,
@@ -62,7 +62,7 @@ impl<I: Iterator<Item = Request>> ClosedLoop<I> {
         Self { trace: OpenLoop::new(requests), waiting, held: 0, idle, late: BTreeMap::new(), count: 0 }
     }
 
-    /// Puts requests aside that cannot come yet; when the next one of the trace comes, if it is known.
+    /// Sets requests aside that cannot come yet. Returns the time of the trace's next request, if it is known.
     fn settle(&mut self) -> Option<Millis> {
         loop {
             let request = self.trace.peek()?;

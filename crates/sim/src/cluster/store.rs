@@ -15,7 +15,7 @@ pub(super) enum Tier {
     Disk,
 }
 
-/// Where a block is, in eight bytes: there are as many of these as blocks.
+/// A block's place, in eight bytes: the table has one for every block.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Place {
     /// The host's number, and the lowest bit set for disk.
@@ -42,15 +42,15 @@ pub(super) struct Store {
     index: ByHash<Place>,
     nodes: Vec<[Shelf; 2]>,
     pub(super) evicted: u64,
-    /// How many blocks went from memory to disk on which hosts, since somebody looked.
+    /// Blocks that went from memory to disk since the last look, by host.
     pub(super) demoted: Vec<(u32, u64)>,
-    /// Where the blocks of a request are; empty between requests.
+    /// Places of a request's blocks; empty between requests.
     places: Vec<Option<Place>>,
-    /// Hosts with more in memory than before; empty between requests.
+    /// Hosts whose memory got fuller; empty between requests.
     fuller: Vec<u32>,
 }
 
-/// A tier's blocks and the order in which they go.
+/// A tier's blocks, and the order in which they are evicted.
 struct Shelf {
     capacity: u64,
     order: Box<dyn Eviction>,
@@ -65,7 +65,7 @@ impl Shelf {
         Self { capacity: capacity.0, order: policy.build(), admission, blocks: Vec::new(), free: Vec::new() }
     }
 
-    /// Whether a block comes in that would have to push another one out.
+    /// Whether a block comes in that would push another one out.
     fn admits(&mut self, block: u64) -> bool {
         self.len() < self.capacity || self.admission.admits(Tag(block))
     }
@@ -84,7 +84,7 @@ impl Shelf {
         slot
     }
 
-    /// Takes out what goes next, if there is more than there may be.
+    /// Takes the next victim out if the tier is over its size.
     fn overflow(&mut self, usage: &Use) -> Option<u64> {
         let slot = (self.len() > self.capacity).then(|| self.order.victim(usage.at))??;
         self.order.evict(slot);
@@ -106,17 +106,18 @@ impl Store {
         }
     }
 
-    /// Where the blocks of the longest run from the start of `blocks` are.
+    /// The places of the blocks in the longest held run from the start of `blocks`.
     pub(super) fn run<'a>(&'a self, blocks: &'a [BlockHash]) -> impl Iterator<Item = Place> + 'a {
         blocks.iter().map_while(|block| self.index.get(&block.0).copied())
     }
 
-    /// Uses all blocks of a request, from the last to the first. Those that nobody has go where a writer on `host` puts them, or on the
-    /// host that had `made` them before the request came. Then makes room. Says how many were stored.
+    /// Uses all blocks of a request, from the last to the first, and stores those that no node has: where a writer on
+    /// `host` puts them, or on the host that had `made` them before the request came. Then makes room. Returns the
+    /// number of blocks stored.
     pub(super) fn take_in(&mut self, request: &Request, host: u32, made: Option<(u32, &Made)>, now: Nanos) -> Blocks {
         let (mut stored, target) = (0, self.place(request, host));
         let mut places = std::mem::take(&mut self.places);
-        // Apart from the touches: look-ups that do not wait for each other take a fraction of the time.
+        // Look-ups first, touches later: look-ups that do not depend on each other take a fraction of the time.
         places.extend(request.blocks.iter().map(|block| self.index.get(&block.0).copied()));
         for (depth, block) in request.blocks.iter().enumerate().rev() {
             let usage = Use { at: now.duration(), depth: depth as u32, origin: request.origin };
@@ -135,7 +136,7 @@ impl Store {
         places.clear();
         self.places = places;
         self.fuller.extend(made.map(|(maker, _)| maker));
-        // Only now, so that no place has changed before its turn.
+        // Last, so that no place changes before its turn.
         let usage = Use { at: now.duration(), ..Use::default() };
         while let Some(fuller) = self.fuller.pop() {
             self.make_room(fuller, &usage);
@@ -144,7 +145,7 @@ impl Store {
         Blocks(stored)
     }
 
-    /// The host whose node takes the new blocks of a request that was served on `host`, as clients choose it.
+    /// The host whose node takes new blocks of a request served on `host`, as clients choose it.
     fn place(&self, request: &Request, host: u32) -> u32 {
         let candidate = |(index, [memory, _]): (usize, &[Shelf; 2])| {
             let free = memory.capacity.saturating_sub(memory.len());
@@ -156,7 +157,7 @@ impl Store {
         first.map_or(host, |index| index as u32)
     }
 
-    /// Those of the blocks `made` on a host before a request came that were taken in when they were.
+    /// The blocks of `made` up to the first one that the host does not admit.
     pub(super) fn taken(&mut self, request: &Request, made: &Made, host: u32) -> Made {
         let memory = &mut self.nodes[host as usize][Tier::Memory as usize];
         let blocks = &request.blocks[made.blocks.clone()];
@@ -164,7 +165,7 @@ impl Store {
         Made { blocks: made.blocks.start..made.blocks.start + taken, ..*made }
     }
 
-    /// Uses a block; one on disk goes back into memory.
+    /// Uses a block, and moves it from disk to memory.
     fn touch(&mut self, block: u64, place: Place, usage: &Use) {
         // A block that is in a request twice has moved already.
         let current = if place.tier() == Tier::Disk { self.index.get(&block).copied() } else { Some(place) };
@@ -184,7 +185,7 @@ impl Store {
         self.index.insert(block, Place::new(host, tier, slot));
     }
 
-    /// Cuts a node to its size.
+    /// Evicts until a node is within its size.
     fn make_room(&mut self, host: u32, usage: &Use) {
         let mut demoted = 0;
         while let Some(block) = self.nodes[host as usize][Tier::Memory as usize].overflow(usage) {
