@@ -1,7 +1,7 @@
-//! How pieces of a length are copied: by the copy engines or by the kernel, as a measurement says.
+//! The choice between the copy engines and the kernel, for pieces of each length, by measurement.
 //!
-//! The engines need a while for each piece, and reach the speed of the bus with large ones only; how large depends on the GPU,
-//! its driver and the direction. The kernel is a little slower than the bus whatever the length.
+//! The engines need a while for each piece, and reach the speed of the bus only with large pieces; how large depends on
+//! the GPU, its driver and the direction. The kernel is a little slower than the bus at every length.
 #![expect(unsafe_code, reason = "what is copied are addresses")]
 
 use crate::driver::{Driver, LAUNCH};
@@ -19,43 +19,43 @@ pub enum Method {
     Kernel,
 }
 
-/// Lengths that are measured: 8 KiB, and each twice the one before, to 1 MiB. Longer pieces are the engines'.
+/// The shortest length measured; each further one is twice as long, up to 1 MiB. Longer pieces go to the engines.
 const SHORTEST: usize = 8 << 10;
 const LENGTHS: usize = 8;
-/// Bytes that a measurement copies: ten milliseconds of the bus, beside which the start of a copy is little.
+/// Bytes that a measurement copies: ten milliseconds of the bus, long against the start of a copy.
 const SAMPLE: usize = 512 << 20;
-/// Addresses of the host that they are scattered over. An H200's engines take a tenth longer to write 64 KiB pieces all over
-/// this much than all over a quarter of it.
+/// Host addresses over which the pieces are scattered. An H200's engines take a tenth longer to write 64 KiB pieces
+/// over this range than over a quarter of it.
 const RANGE: usize = 2 << 30;
-/// Memory behind these addresses.
+/// Bytes of memory behind these addresses.
 const PAGES: usize = 128 << 20;
-/// Shorter pieces the processor hands over hardly faster than the engines copy them, and how fast it does so changes by a factor
-/// of two from one minute to the next. The kernel is steady: where it is nearly as fast at start, it will be faster.
+/// Below this length the processor feeds the engines hardly faster than they copy, at a pace that varies by a factor of
+/// two within minutes. The kernel is steady: where it is nearly as fast at start, it will be faster in use.
 const UNSTEADY: usize = 64 << 10;
 const REPEATS: usize = 3;
 
-/// Which method is faster, for each way and length.
+/// The faster method for each way and length.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Choice {
     kernel: [[bool; LENGTHS]; 2],
     times: Vec<Times>,
 }
 
-/// What was measured of pieces of one length.
+/// The times measured for pieces of one length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Times {
     /// To the GPU or from it.
     pub way: Way,
     /// Bytes of a piece.
     pub len: usize,
-    /// What the kernel took for all of them.
+    /// The kernel's time for all of them.
     pub kernel: Duration,
-    /// What the copy engines took.
+    /// The copy engines' time for all of them.
     pub engine: Duration,
 }
 
 impl Default for Choice {
-    /// What was measured on an H200: the kernel wins below 64 KiB inwards and up to 512 KiB outwards.
+    /// The measurement on an H200: the kernel wins below 64 KiB to the GPU, and up to 512 KiB from it.
     fn default() -> Self {
         let below = |limit: usize| std::array::from_fn(|step| SHORTEST << step < limit);
         Self { kernel: [below(64 << 10), below(1 << 20)], times: Vec::new() }
@@ -63,10 +63,10 @@ impl Default for Choice {
 }
 
 impl Choice {
-    /// How pieces of `len` bytes are copied.
+    /// The method for pieces of `len` bytes.
     #[must_use]
     pub fn method(&self, way: Way, len: usize) -> Method {
-        // The longest of the measured lengths that is not longer.
+        // The longest measured length up to `len`.
         let step = (len / SHORTEST).checked_ilog2().unwrap_or(0) as usize;
         match self.kernel[way as usize].get(step) {
             Some(true) => Method::Kernel,
@@ -74,13 +74,13 @@ impl Choice {
         }
     }
 
-    /// What was measured; nothing where no measurement could be made.
+    /// The measured times; empty where no measurement could be made.
     #[must_use]
     pub fn times(&self) -> &[Times] {
         &self.times
     }
 
-    /// What a measurement says; the default where none can be made.
+    /// The choice by measurement; the default where no measurement can be made.
     pub(crate) fn measured(gpu: &Gpu) -> Self {
         let by_engines = Self { kernel: [[false; LENGTHS]; 2], times: Vec::new() };
         if !gpu.driver().has_kernel() {
@@ -120,11 +120,11 @@ impl Choice {
     }
 }
 
-/// Whether the kernel has the pieces of `len` bytes that both copied in these times.
+/// Whether the kernel copies pieces of `len` bytes, given both methods' times.
 ///
-/// Outwards the engines are up to a twentieth slower in use than in this measurement, whose pages the host's cache may hold; the
-/// kernel is not. Inwards they keep their pace, and have what the kernel does not copy faster by more than a measurement errs:
-/// it takes multiprocessors, though few, from those who compute.
+/// From the GPU, the engines are up to a twentieth slower in use than in this measurement, whose pages the host's cache
+/// may hold; the kernel is not. To the GPU they keep their pace. There the kernel must win by more than a measurement
+/// errs, since it takes a few multiprocessors from computation.
 fn is_kernels(way: Way, len: usize, kernel: Duration, engine: Duration) -> bool {
     match way {
         _ if len < UNSTEADY => kernel < engine + engine / 10,
@@ -145,7 +145,7 @@ fn scattered(host: *mut u8, device: u64, len: usize) -> Vec<Span> {
     (0..SAMPLE / len).map(span).collect()
 }
 
-/// How long it takes: the median of a few.
+/// The time of a copy: the median of a few.
 fn time(gpu: &Gpu, method: Method, way: Way, spans: &[Span]) -> Result<Duration, DoorError> {
     let mut times = [Duration::ZERO; REPEATS];
     for time in &mut times {

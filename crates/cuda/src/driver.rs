@@ -1,5 +1,5 @@
-//! What is asked of a GPU's driver. All of it returns at once, but for [`Driver::register`], [`Driver::allocate`] and
-//! [`Driver::drain`].
+//! A GPU's driver, as this crate uses it. Every call returns at once, except [`Driver::register`], [`Driver::allocate`]
+//! and [`Driver::drain`].
 
 use std::fmt;
 use tidepool_transfer::door::{DoorError, Span, Way};
@@ -12,53 +12,53 @@ pub type Event = u64;
 /// The call that starts the kernel, as errors name it.
 pub(crate) const LAUNCH: &str = "cuLaunchKernel";
 
-/// A source and a destination of the kernel's; the table of them lies in the GPU's memory.
+/// Source and destination of one piece, as an entry of the kernel's table in the GPU's memory.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
-    /// Where a piece is.
+    /// The address of the piece.
     pub from: u64,
-    /// Where it goes.
+    /// The address to copy it to.
     pub to: u64,
 }
 
 /// A GPU's driver.
 ///
 /// # Safety
-/// Whoever asks for copies has made sure of the memory at both ends, until the stream has done them; see
+/// The caller of a copy keeps the memory at both ends valid until the stream has done it; see
 /// [`Door::begin`](tidepool_transfer::door::Door::begin).
 pub trait Driver: Send + Sync + fmt::Debug + 'static {
-    /// Pins memory of this process; read-only memory is only read by the GPU.
+    /// Pins memory of this process. The GPU only reads memory that is not `writable`.
     fn register(&self, start: usize, len: usize, writable: bool) -> Result<(), DoorError>;
-    /// Lets pinned memory go.
+    /// Unpins memory.
     fn unregister(&self, start: usize);
 
-    /// Memory of the GPU.
+    /// Allocates memory of the GPU.
     fn allocate(&self, len: usize) -> Result<u64, DoorError>;
-    /// Gives it back.
+    /// Frees memory of the GPU.
     fn free(&self, address: u64);
     /// Whether an address is the GPU's.
     fn owns(&self, address: u64) -> bool;
 
-    /// A stream of work beside all others.
+    /// Creates a stream of work, independent of all others.
     fn stream(&self) -> Result<Stream, DoorError>;
-    /// Ends it.
+    /// Destroys a stream.
     fn end_stream(&self, stream: Stream);
-    /// Waits until a stream has done all that it was given; an error if it has failed, and then does no more.
+    /// Waits until a stream has done all of its work. After an error the stream does no more.
     fn drain(&self, stream: Stream) -> Result<(), DoorError>;
-    /// An event.
+    /// Creates an event.
     fn event(&self) -> Result<Event, DoorError>;
-    /// Ends it.
+    /// Destroys an event.
     fn end_event(&self, event: Event);
-    /// Puts an event behind what a stream has been given so far.
+    /// Records an event behind a stream's work so far.
     fn record(&self, event: Event, stream: Stream) -> Result<(), DoorError>;
-    /// Whether everything before an event is done; an error if it failed, or nobody can tell.
+    /// Whether all work before an event is done; an error if it failed or the driver cannot tell.
     fn is_done(&self, event: Event) -> Result<bool, DoorError>;
 
-    /// Has the copy engines copy pieces.
+    /// Starts a copy of pieces by the copy engines.
     fn copy(&self, way: Way, spans: &[Span], stream: Stream) -> Result<(), DoorError>;
-    /// Whether there is a kernel for small pieces.
+    /// Whether the driver has the kernel for small pieces.
     fn has_kernel(&self) -> bool;
-    /// Has the kernel copy `count` pieces of `len` bytes, as the table at `table` in the GPU's memory says.
+    /// Starts a copy of `count` pieces of `len` bytes by the kernel, from the table at `table` in the GPU's memory.
     fn gather(&self, table: u64, count: usize, len: usize, stream: Stream) -> Result<(), DoorError>;
 }

@@ -1,5 +1,5 @@
-//! A driver without a GPU, for tests: its memory is this process's, its copies happen when they are asked after, and it fails
-//! or waits when it is told to. It keeps books of what it has given out.
+//! A driver without a GPU, for tests. Its memory is this process's, and it copies when a caller asks for an event. It
+//! fails or waits on command, and keeps books of its resources.
 #![expect(unsafe_code, reason = "what is copied are addresses")]
 
 use crate::driver::{Driver, Event, LAUNCH, Place, Stream};
@@ -8,13 +8,13 @@ use std::time::Duration;
 use tidepool_locks::Mutex;
 use tidepool_transfer::door::{DoorError, Span, Way};
 
-/// A driver that does as told.
+/// A driver without a GPU that fails and waits on command.
 #[derive(Debug, Default)]
 pub struct Fake {
     state: Mutex<State>,
 }
 
-/// What a driver has given out and was not given back.
+/// Resources that a driver has given out and not got back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Books {
     /// Ranges of pinned memory.
@@ -25,13 +25,14 @@ pub struct Books {
     pub streams: usize,
     /// Events.
     pub events: usize,
-    /// Streams that were ended before their work was: it would have gone on in memory that is somebody else's by then.
+    /// Streams that were destroyed before their work was done, which would have gone on in reused memory.
     pub torn: usize,
-    /// Ranges that were no memory of this process any more when they were let go: the GPU could reach whatever came to lie there.
+    /// Pinned ranges whose memory was unmapped before they were unpinned: the GPU could reach the memory mapped there
+    /// next.
     pub stale: usize,
 }
 
-/// Memory of this process that the pretended GPU can reach.
+/// Memory of this process that the fake GPU can reach.
 #[derive(Debug, Clone, Copy)]
 struct PinnedRange {
     len: usize,
@@ -41,7 +42,7 @@ struct PinnedRange {
 #[derive(Debug, Default)]
 struct State {
     last: u64,
-    /// Memory of the pretended GPU, by address.
+    /// Memory of the fake GPU, by address.
     memory: BTreeMap<u64, Vec<u8>>,
     /// Pinned memory, by address.
     pinned: BTreeMap<usize, PinnedRange>,
@@ -51,20 +52,20 @@ struct State {
     /// The work in front of each event that was recorded.
     recorded: HashMap<Event, (Stream, usize)>,
     torn: usize,
-    /// Questions after events that are still to be answered with "not yet", each.
+    /// Questions for events that the driver still answers with "not yet".
     delay: u32,
     asked: HashMap<Event, u32>,
     failing: Failing,
     has_failed: bool,
-    /// The longest memory that is pinned; `None` for any.
+    /// The longest range that the driver pins; `None` for any.
     longest_pin: Option<usize>,
     has_no_kernel: bool,
     launches_fail: bool,
     copied: u64,
     copy_calls: usize,
-    /// Bytes copied at which nothing more is; `None` for never.
+    /// The number of copied bytes at which the driver stops; `None` for never.
     held_at: Option<u64>,
-    /// What work takes that is only pretended.
+    /// How long pretended work takes.
     times: Option<Times>,
 }
 
@@ -78,11 +79,11 @@ struct Times {
 enum Failing {
     #[default]
     Never,
-    /// All calls after so many.
+    /// Fail all calls after this many.
     After(u32),
-    /// One call after so many.
+    /// Fail one call after this many.
     Once(u32),
-    /// The same, and if that was about an event, what came before it is never done.
+    /// Fail one call after this many; if it is about an event, the work before the event is never done.
     Spoiling(u32),
 }
 
@@ -93,23 +94,23 @@ enum Work {
 }
 
 impl Fake {
-    /// Answers this many questions after an event with "not yet", and does the work only then.
+    /// Answers this many questions for an event with "not yet", and does the work only then.
     pub fn delay(&self, questions: u32) {
         self.state.lock().delay = questions;
     }
 
-    /// Does nothing more, once it has copied this many bytes from now on, until it is told to go on.
+    /// Stops after this many more copied bytes, until [`Self::go_on`].
     pub fn hold_after(&self, bytes: u64) {
         let mut state = self.state.lock();
         state.held_at = Some(state.copied + bytes);
     }
 
-    /// Goes on.
+    /// Resumes work after [`Self::hold_after`].
     pub fn go_on(&self) {
         self.state.lock().held_at = None;
     }
 
-    /// Fails every call after the next `calls`, as a driver does whose GPU is lost.
+    /// Fails every call after the next `calls`, like a driver whose GPU is lost.
     pub fn fail_after(&self, calls: u32) {
         self.state.lock().failing = Failing::After(calls);
     }
@@ -119,12 +120,12 @@ impl Fake {
         self.state.lock().failing = Failing::Once(calls);
     }
 
-    /// Fails one call, after the next `calls`; where that asks after an event, none of the work before it is ever done.
+    /// Fails one call after the next `calls`. If that asks for an event, the work before the event is never done.
     pub fn spoil_once_after(&self, calls: u32) {
         self.state.lock().failing = Failing::Spoiling(calls);
     }
 
-    /// Works again; whether anything had failed.
+    /// Ends all failures. Returns whether any call had failed.
     pub fn recover(&self) -> bool {
         let mut state = self.state.lock();
         state.failing = Failing::Never;
@@ -136,12 +137,12 @@ impl Fake {
         self.state.lock().longest_pin = Some(bytes);
     }
 
-    /// Copies nothing from now on, and takes this long for it each time: with the engines, and with the kernel.
+    /// Copies nothing from now on, and takes this long for each copy: with the engines, and with the kernel.
     pub fn only_take(&self, engines: Duration, kernel: Duration) {
         self.state.lock().times = Some(Times { engines, kernel });
     }
 
-    /// What it has given out.
+    /// The resources given out.
     #[must_use]
     pub fn books(&self) -> Books {
         let state = self.state.lock();
@@ -156,35 +157,35 @@ impl Fake {
         }
     }
 
-    /// Events that somebody has asked after.
+    /// Number of events that callers have asked for.
     #[must_use]
     pub fn events_asked_after(&self) -> usize {
         self.state.lock().asked.len()
     }
 
-    /// Has no kernel from now on, as a driver that does not take it.
+    /// Has no kernel from now on, like a driver that rejects it.
     pub fn refuse_the_kernel(&self) {
         self.state.lock().has_no_kernel = true;
     }
 
-    /// Has a kernel that does not start, from now on.
+    /// Refuses to start the kernel from now on.
     pub fn refuse_launches(&self) {
         self.state.lock().launches_fail = true;
     }
 
-    /// How often it was asked to copy.
+    /// Number of copies requested.
     #[must_use]
     pub fn copy_calls(&self) -> usize {
         self.state.lock().copy_calls
     }
 
-    /// Bytes that were copied so far.
+    /// Bytes copied so far.
     #[must_use]
     pub fn copied(&self) -> u64 {
         self.state.lock().copied
     }
 
-    /// Whether there is work that is not done.
+    /// Whether any work is not done.
     #[must_use]
     pub fn is_busy(&self) -> bool {
         self.state.lock().streams.values().any(|work| !work.is_empty())
@@ -197,7 +198,7 @@ impl State {
         self.last
     }
 
-    /// Every call that can fail comes through here first.
+    /// Decides whether a call fails; every call that can fail starts here.
     fn charge(&mut self, call: &'static str) -> Result<(), DoorError> {
         match &mut self.failing {
             Failing::Never => Ok(()),
@@ -213,14 +214,14 @@ impl State {
         }
     }
 
-    /// The GPU is lost, and with it what it was doing.
+    /// Loses the GPU, and the work under way with it.
     fn lost(&mut self, call: &'static str, reason: &str) -> DoorError {
         (self.failing, self.has_failed) = (Failing::After(0), true);
         self.streams.values_mut().for_each(Vec::clear);
         failed(call, reason)
     }
 
-    /// What came before an event is never done.
+    /// Drops the work before an event for good.
     fn spoil(&mut self, event: Event) {
         if let Some((stream, before)) = self.recorded.get(&event).copied()
             && let Some(work) = self.streams.get_mut(&stream)
@@ -233,7 +234,7 @@ impl State {
         self.held_at.is_some_and(|at| self.copied >= at)
     }
 
-    /// Whether the GPU can read it, or write to it.
+    /// Whether the GPU can read the range, or write to it.
     fn is_pinned(&self, address: u64, len: usize, to_write: bool) -> bool {
         let before = self.pinned.range(..=address as usize).next_back();
         before
@@ -249,7 +250,7 @@ impl State {
         self.owns(address, len) || self.is_pinned(address, len, to_write)
     }
 
-    /// Does what is in front of an event.
+    /// Does the work before an event.
     fn run(&mut self, stream: Stream, count: usize) -> Result<(), DoorError> {
         let work: Vec<Work> =
             self.streams.get_mut(&stream).map_or_else(Vec::new, |work| work.drain(..count.min(work.len())).collect());
@@ -260,7 +261,7 @@ impl State {
                 std::thread::sleep(if is_kernels { kernel } else { engines });
             }
         }
-        // What other events of the stream wait for has moved up.
+        // The work before other events of the stream has moved up.
         for (event_stream, before) in self.recorded.values_mut() {
             if *event_stream == stream {
                 *before = before.saturating_sub(count);

@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 use tidepool_locks::Mutex;
 use tidepool_transfer::door::{DevicePiece, Door, DoorError, Flight, Moment, Pinned, Span, Way};
 
-/// Idle lanes that are kept: as many as the most threads of an engine use at once (64 that save and 64 that load, with two
-/// flights each). To give one's memory back the driver waits for the whole GPU.
+/// Idle lanes that are kept: as many as the most threads of an engine use at once (64 that save and 64 that load, with
+/// two flights each). Freeing a lane's memory makes the driver wait for the whole GPU.
 const IDLE_LANES: usize = 256;
-/// For how long an event is asked for without a pause: copies of a batch take about as long.
+/// How long a wait for an event polls without a pause: about as long as a batch takes.
 const EAGER: Duration = Duration::from_micros(50);
-/// The pause between two questions afterwards.
+/// The pause between two polls afterwards.
 const PAUSE: Duration = Duration::from_micros(20);
-/// A flight that has not landed by now is worth a line in the log.
+/// A flight that takes longer than this is worth a line in the log.
 const LATE: Duration = Duration::from_secs(10);
 
 /// A GPU.
@@ -34,7 +34,7 @@ struct Shared {
 }
 
 impl Gpu {
-    /// The GPU of `driver`, after measuring how it copies best.
+    /// The GPU of `driver`, with a measured choice of methods.
     #[must_use]
     pub fn new(driver: Arc<dyn Driver>) -> Self {
         let untried = Self::with_choice(Arc::clone(&driver), Choice::default());
@@ -42,13 +42,13 @@ impl Gpu {
         Self::with_choice(driver, choice)
     }
 
-    /// The GPU of `driver`, copying as `choice` says.
+    /// The GPU of `driver`, with this choice of methods.
     #[must_use]
     pub fn with_choice(driver: Arc<dyn Driver>, choice: Choice) -> Self {
         Self { shared: Arc::new(Shared { driver, choice, idle: Mutex::default() }) }
     }
 
-    /// How it copies.
+    /// The choice of methods.
     #[must_use]
     pub fn choice(&self) -> &Choice {
         &self.shared.choice
@@ -58,7 +58,7 @@ impl Gpu {
         &self.shared.driver
     }
 
-    /// Begins copies in the given way, whatever the choice.
+    /// Begins copies by the given methods, regardless of [`Self::choice`].
     ///
     /// # Safety
     /// As for [`Door::begin`].
@@ -68,11 +68,11 @@ impl Gpu {
         way: Way,
         spans: &[Span],
     ) -> Result<Box<dyn Flight>, DoorError> {
-        // Pieces of one length go together, also where a block has several lengths in turn. One pass where all are alike.
+        // Pieces of one length go together, also where blocks mix several lengths. One pass where all are alike.
         let mut spans = spans.to_vec();
         spans.sort_by_key(|span| span.len);
         let mut flight = Airborne { lane: Some(self.shared.take_lane()?), shared: Arc::clone(&self.shared) };
-        // What has been begun is waited for, by the drop of the flight, also when the rest cannot be.
+        // If a later copy cannot begin, the flight's drop waits for those that have begun.
         if let Some(lane) = &mut flight.lane {
             let (mut rest, mut used) = (&spans[..], 0);
             while let Some(first) = rest.first() {
@@ -91,7 +91,7 @@ impl Gpu {
     }
 }
 
-/// Whether the kernel can copy it.
+/// Whether the kernel can copy the span.
 fn is_aligned(span: &Span) -> bool {
     (span.host as u64 | span.device | span.len as u64).is_multiple_of(16)
 }
@@ -112,15 +112,16 @@ struct Airborne {
 impl Airborne {
     fn finish(&mut self) -> Result<(), DoorError> {
         let Some(lane) = self.lane.take() else { return Ok(()) };
-        // Behind whatever was begun, all of the flight or not: a lane has nothing else.
+        // Behind all copies that were begun, complete or not: the lane has no others.
         let recorded = self.shared.driver.record(lane.event, lane.stream);
         let landed = recorded.and_then(|()| wait_for(&*self.shared.driver, lane.event));
         if landed.is_err() {
-            // What has failed may be the event alone, and copies may go on: their memory is theirs until the stream has ended.
+            // The event alone may have failed while copies go on, so their memory stays in use until the stream has
+            // drained.
             let _ = self.shared.driver.drain(lane.stream);
         }
         let mut idle = self.shared.idle.lock();
-        // A lane that has failed is not used again.
+        // A failed lane is not used again.
         if landed.is_ok() && idle.len() < IDLE_LANES {
             idle.push(lane);
         }
@@ -140,12 +141,13 @@ impl Drop for Airborne {
     }
 }
 
-/// Waits for an event. There is no limit: until then the memory before it is the GPU's. A driver whose GPU has failed says so.
+/// Waits for an event, without a time limit: the GPU uses the memory until then, and a driver whose GPU fails returns
+/// an error.
 pub(crate) fn wait_for(driver: &dyn Driver, event: Event) -> Result<(), DoorError> {
     wait_while(driver, event, &|| true).map(drop)
 }
 
-/// Waits for an event for as long as `go_on` says so; whether it was reached.
+/// Waits for an event while `go_on` returns true. Returns whether the event was reached.
 fn wait_while(driver: &dyn Driver, event: Event, go_on: &dyn Fn() -> bool) -> Result<bool, DoorError> {
     let began = Instant::now();
     let mut said = false;

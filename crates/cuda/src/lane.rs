@@ -5,19 +5,19 @@ use std::sync::Arc;
 use std::time::Instant;
 use tidepool_transfer::door::{DoorError, REFUSED_FOR, Span, Way};
 
-/// Pieces that the kernel is given in one go.
+/// The most pieces of one launch of the kernel.
 pub(crate) const TABLE_PLACES: usize = 1 << 16;
 const TABLE_BYTES: usize = TABLE_PLACES * size_of::<Place>();
 
-/// One flight at a time goes along a lane.
+/// A lane, which carries one flight at a time.
 #[derive(Debug)]
 pub(crate) struct Lane {
     driver: Arc<dyn Driver>,
     pub(crate) stream: Stream,
     pub(crate) event: Event,
-    /// The kernel's table, here and on the GPU, from when it is first needed.
+    /// The kernel's table, on the host and on the GPU; made when first needed.
     table: Option<Table>,
-    /// Until when there is no memory for one.
+    /// When to ask for the table's memory again after a refusal.
     refused_until: Option<Instant>,
 }
 
@@ -34,7 +34,7 @@ impl Lane {
         Ok(Self { driver: Arc::clone(driver), stream, event, table: None, refused_until: None })
     }
 
-    /// Whether the kernel can be used.
+    /// Whether the lane has a table for the kernel.
     pub(crate) fn has_table(&mut self) -> bool {
         let is_refused = self.refused_until.is_some_and(|then| Instant::now() < then);
         if self.table.is_none() && self.driver.has_kernel() && !is_refused {
@@ -45,7 +45,7 @@ impl Lane {
         self.table.is_some()
     }
 
-    /// Has the kernel copy pieces of one length.
+    /// Starts a copy of pieces of one length by the kernel.
     pub(crate) fn gather(&mut self, way: Way, spans: &[Span], used: &mut usize) -> Result<(), DoorError> {
         let Some(table) = &mut self.table else {
             return self.driver.copy(way, spans, self.stream);
@@ -59,7 +59,8 @@ impl Lane {
         while !rest.is_empty() {
             let room = TABLE_PLACES - *used;
             if room == 0 {
-                // Places that the stream has not read yet must not change: rare, since a table takes all of a batch.
+                // Entries that the stream has not read yet must not change. This is rare: a table has room for a whole
+                // batch.
                 self.driver.record(self.event, self.stream)?;
                 super::gpu::wait_for(&*self.driver, self.event)?;
                 *used = 0;

@@ -1,8 +1,8 @@
 //! The door to a GPU's memory, through NVIDIA's driver.
 //!
-//! [`open`] loads the driver at run time: nothing of CUDA is needed to build or to start, and a host without it is told what is
-//! missing. The [`Gpu`] that it gives is a [`Door`](tidepool_transfer::door::Door): it pins a node's slab once, and moves
-//! scattered pieces between it and the GPU.
+//! [`open`] loads the driver at run time: building and starting need nothing of CUDA, and on a host without the driver
+//! `open` names what is missing. The [`Gpu`] that it returns is a [`Door`](tidepool_transfer::door::Door): it pins a
+//! node's slab once, and moves scattered pieces between the slab and the GPU.
 //!
 //! ```text
 //!   Gpu      lanes (a stream, an event, a table of pieces each), the choice of how pieces are copied
@@ -10,11 +10,10 @@
 //!   Driver   what is asked of the driver: NVIDIA's, loaded from libcuda.so.1, or a fake one for tests
 //! ```
 //!
-//! Pieces are copied in one of two ways: by the copy engines, which take a batch of pieces in one call, or by a small kernel
-//! (`kernel/gather.cu`) that takes few multiprocessors and does not mind how small pieces are. [`Choice`] measures both when a
-//! GPU is opened.
+//! The copy engines take a batch of pieces in one call. A small kernel (`kernel/gather.cu`) takes few multiprocessors
+//! and copies small pieces as fast as large ones. [`Choice`] measures both when a GPU is opened.
 //!
-//! What it does not do: it knows nothing of blocks, nodes or engines.
+//! This crate knows nothing of blocks, nodes or engines.
 //!
 //! ```no_run
 //! use tidepool_transfer::door::{Door as _, Span, Way};
@@ -51,8 +50,8 @@ pub use gpu::Gpu;
 use std::sync::Arc;
 use tidepool_transfer::door::DoorError;
 
-/// Opens a GPU by its number: loads the driver, shares the context that the process's other users of the GPU have, and measures
-/// how pieces are best copied.
+/// Opens a GPU by its number: loads the driver, joins the process's context of that GPU, and measures the faster way to
+/// copy pieces.
 pub fn open(ordinal: u32) -> Result<Gpu, DoorError> {
     Ok(Gpu::new(Arc::new(nvidia::Nvidia::open(ordinal)?)))
 }

@@ -1,4 +1,4 @@
-//! NVIDIA's driver.
+//! NVIDIA's driver, behind the [`Driver`] trait.
 #![expect(unsafe_code, reason = "the driver is a C library")]
 
 use crate::driver::{Driver, Event, LAUNCH, Stream};
@@ -15,7 +15,7 @@ const KERNEL_BLOCKS: u32 = 4;
 const KERNEL_THREADS: u32 = 1024;
 /// The version of the interface that `cuMemcpyBatchAsync` is asked for in; later ones have another signature.
 const BATCH_SINCE: c_int = 12_080;
-/// Pieces in one call: more are slower.
+/// Pieces in one call; larger batches are slower.
 const BATCH: usize = 512;
 
 const NOT_READY: Status = 600;
@@ -48,13 +48,13 @@ type CopyBatch = unsafe extern "C" fn(
     *mut c_void,
 ) -> Status;
 
-/// The driver, and one GPU's context, which is shared with the process's other users of it.
+/// NVIDIA's driver, and one GPU's context, shared with the process's other users of that GPU.
 pub(crate) struct Nvidia {
     symbols: Symbols,
     ordinal: c_int,
     device: c_int,
     context: *mut c_void,
-    /// Copies of many pieces in one call; drivers before 12.8 have none.
+    /// Copies many pieces in one call; drivers before 12.8 lack it.
     batch: Option<CopyBatch>,
     kernel: Option<Kernel>,
 }
@@ -65,13 +65,13 @@ struct Kernel {
     function: *mut c_void,
 }
 
-/// The context is this thread's until it is dropped, and then what was before.
+/// Keeps the context current on this thread; dropping it restores the context from before.
 struct Inside<'a>(&'a Symbols);
 
 impl Drop for Inside<'_> {
     fn drop(&mut self) {
         let mut context = ptr::null_mut();
-        // SAFETY: the answer, which nobody wants, has its place; this thread has entered.
+        // SAFETY: the answer, which is discarded, has its place; this thread has entered.
         let _ = unsafe { (self.0.pop_context)(&raw mut context) };
     }
 }
@@ -91,7 +91,7 @@ impl fmt::Debug for Nvidia {
 }
 
 impl Nvidia {
-    /// Loads the driver and takes part in a GPU's primary context.
+    /// Loads the driver and retains a GPU's primary context.
     pub(crate) fn open(ordinal: u32) -> Result<Self, DoorError> {
         let symbols = Symbols::load()?;
         let ordinal = c_int::try_from(ordinal).unwrap_or(c_int::MAX);
@@ -134,13 +134,14 @@ impl Nvidia {
         Ok(Kernel { module, function })
     }
 
-    /// The context is everybody's, and would keep it.
+    /// Unloads a module, which the shared context would keep otherwise.
     fn unload(&self, module: *mut c_void) {
         // SAFETY: loaded before, and nothing of it runs any more.
         let _ = self.ask("cuModuleUnload", |symbols| unsafe { (symbols.unload_module)(module) });
     }
 
-    /// Makes the context this thread's for as long as the answer is held: it may be the engine's, with another GPU as its own.
+    /// Makes the context current on this thread while the guard lives: the thread may be the engine's, with another
+    /// GPU's context.
     fn enter(&self) -> Result<Inside<'_>, DoorError> {
         // SAFETY: the context is retained until drop.
         let entered = unsafe { (self.symbols.push_context)(self.context) };
@@ -151,7 +152,7 @@ impl Nvidia {
         check(&self.symbols, call, status)
     }
 
-    /// One call of the driver in the context.
+    /// Makes one call of the driver in the context.
     fn ask(&self, call: &'static str, ask: impl FnOnce(&Symbols) -> Status) -> Result<(), DoorError> {
         let _inside = self.enter()?;
         self.check(call, ask(&self.symbols))
@@ -183,7 +184,7 @@ impl Drop for Nvidia {
         if let Some(kernel) = self.kernel {
             self.unload(kernel.module);
         }
-        // SAFETY: retained in `open`, and used by nobody any more.
+        // SAFETY: retained in `open`; no call uses it after this one.
         let _ = unsafe { (self.symbols.release_context)(self.device) };
     }
 }
@@ -271,7 +272,7 @@ impl Driver for Nvidia {
 
     fn record(&self, event: Event, stream: Stream) -> Result<(), DoorError> {
         let (event, stream) = (event as *mut c_void, stream as *mut c_void);
-        // SAFETY: the event is ours; the stream is ours or named by whoever uses the GPU in this process.
+        // SAFETY: the event is ours; the stream is ours or named by a user of the GPU in this process.
         self.ask("cuEventRecord", |symbols| unsafe { (symbols.record_event)(event, stream) })
     }
 

@@ -6,8 +6,8 @@ use rustix::mm::{MapFlags, ProtFlags};
 use std::io;
 use std::ptr;
 
-/// A range of addresses behind which the same pages lie again and again: to a device that looks addresses up it is as wide as a
-/// pool, to the host's memory it is small. Page-aligned, as a pool's memory is.
+/// A range of addresses that maps the same pages again and again: as wide as a pool to a device, which looks addresses
+/// up, and small in the host's memory. Page-aligned, as a pool's memory is.
 #[derive(Debug)]
 pub(crate) struct Range {
     start: *mut u8,
@@ -15,11 +15,12 @@ pub(crate) struct Range {
 }
 
 impl Range {
-    /// `len` bytes of addresses over `pages` bytes of memory; `len` is a multiple of `pages`, and both are of whole pages.
+    /// Maps `len` bytes of addresses over `pages` bytes of memory. `len` is a multiple of `pages`, and `pages` of the
+    /// page size.
     pub(crate) fn new(len: usize, pages: usize) -> io::Result<Self> {
         let file = rustix::fs::memfd_create("tidepool-sample", MemfdFlags::CLOEXEC)?;
         rustix::fs::ftruncate(&file, pages as u64)?;
-        // SAFETY: the kernel picks addresses that nobody uses.
+        // SAFETY: the kernel picks unused addresses.
         let start = unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), len, ProtFlags::empty(), MapFlags::PRIVATE)? };
         let range = Self { start: start.cast(), len };
         let both = ProtFlags::READ | ProtFlags::WRITE;
@@ -42,7 +43,7 @@ impl Range {
 
 impl Drop for Range {
     fn drop(&mut self) {
-        // SAFETY: mapped in `new`, and lent to nobody for longer than this lives.
+        // SAFETY: mapped in `new`; no borrow of it outlives `self`.
         let _ = unsafe { rustix::mm::munmap(self.start.cast(), self.len) };
     }
 }

@@ -4,10 +4,10 @@
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use tidepool_transfer::door::DoorError;
 
-/// What every function returns; zero is a success.
+/// The status that every function returns; zero is success.
 pub(crate) type Status = c_int;
 
-/// The library; never unloaded, since other users of the process have it too.
+/// The library; never unloaded, since the process has other users of it.
 struct Library(*mut c_void);
 
 impl Library {
@@ -52,7 +52,8 @@ macro_rules! symbols {
         }
 
         impl Symbols {
-            /// Loads the library and looks them up: all but those that drivers before 12.0 do without must be there.
+            /// Loads the library and looks the functions up. All must be there, except those that drivers before 12.0
+            /// lack.
             pub(crate) fn load() -> Result<Self, DoorError> {
                 let library = Library::open()?;
                 // SAFETY: each name is a function of the driver with exactly this signature.
