@@ -1,5 +1,5 @@
-//! A few threads and a bounded queue of work for them. When the queue is full, work is handed back; when the crew is dropped,
-//! work that has not begun is dropped too, work that has is waited for.
+//! A crew: a few threads with a bounded queue of work. A full queue hands work back. Dropping the crew drops queued
+//! work and waits for work that has begun.
 
 use std::collections::VecDeque;
 use std::io;
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use tidepool_locks::{Condvar, Mutex};
 
-/// The threads; `T` is a piece of work.
+/// The threads. `T` is a piece of work.
 pub(crate) struct Crew<T: Send + 'static> {
     shared: Arc<Shared<T>>,
     threads: Vec<JoinHandle<()>>,
@@ -23,7 +23,7 @@ struct Shared<T> {
     ended: AtomicBool,
 }
 
-/// Says whether the crew is being dropped, so that long work can end early.
+/// Tells work whether the crew is being dropped, so that long work can end early.
 pub(crate) struct Ending<'a>(&'a AtomicBool);
 
 impl Ending<'_> {
@@ -33,7 +33,7 @@ impl Ending<'_> {
 }
 
 impl<T: Send + 'static> Crew<T> {
-    /// Starts `threads` threads that `work` on what they are given, with at most `most` waiting.
+    /// Starts `threads` threads that run `work`, with at most `most` pieces queued.
     pub(crate) fn start(
         name: &str,
         threads: usize,
@@ -52,7 +52,7 @@ impl<T: Send + 'static> Crew<T> {
         Ok(crew)
     }
 
-    /// Leaves work for a thread, or hands it back when too much waits already.
+    /// Queues work, or hands it back when the queue is full.
     pub(crate) fn give(&self, work: T) -> Result<(), T> {
         let mut queue = self.shared.queue.lock();
         if queue.len() >= self.shared.most {
@@ -68,7 +68,7 @@ impl<T: Send + 'static> Crew<T> {
 impl<T> Shared<T> {
     fn serve(&self, work: &impl Fn(T, &Ending<'_>)) {
         while let Some(next) = self.next() {
-            // Whoever waits for the work learns of a panic by its being dropped; the thread goes on.
+            // On a panic, dropping the work tells its owner; the thread goes on.
             let _ = catch_unwind(AssertUnwindSafe(|| work(next, &Ending(&self.ended))));
         }
     }

@@ -1,4 +1,5 @@
-//! Keys of KV blocks: a prefix that says which bytes are interchangeable, and the engine's hash of the block in hexadecimal.
+//! Keys of KV blocks: a prefix that stands for interchangeable bytes, then the engine's hash of the block in
+//! hexadecimal.
 
 /// Block hashes of one length, packed end to end.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -15,38 +16,38 @@ impl Hashes {
         whole.then_some(Self { bytes, width })
     }
 
-    /// How many there are.
+    /// Number of hashes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.bytes.len().checked_div(self.width).unwrap_or(0)
     }
 
-    /// Whether there are none.
+    /// Whether there are no hashes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// One of them.
+    /// The hash at `index`.
     #[must_use]
     pub fn get(&self, index: usize) -> Option<&[u8]> {
         self.bytes.get(index * self.width..(index + 1) * self.width)
     }
 
-    /// The last one. Hashes are chained, so it stands for all before it.
+    /// The last hash. Hashes are chained, so it stands for all before it.
     #[must_use]
     pub fn last(&self) -> Option<&[u8]> {
         self.get(self.len().checked_sub(1)?)
     }
 
-    /// Every `step`-th hash, from the end of the first group of `step` on: a block of `step` hashed blocks is named by its
-    /// last one.
+    /// Every `step`-th hash, from the end of the first group of `step` on. The last of its hashes names a block of
+    /// `step` hashed blocks.
     pub fn every(&self, step: usize) -> impl Iterator<Item = &[u8]> {
         self.bytes.chunks_exact(self.width.max(1)).skip(step - 1).step_by(step)
     }
 }
 
-/// What all keys of one chain of blocks start with.
+/// The prefix of all keys of one chain.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct KeyPrefix(String);
 

@@ -1,7 +1,8 @@
-//! Where an engine's paged blocks lie in memory.
+//! The layout of an engine's paged blocks in memory.
 //!
-//! A block of a KV group is scattered: a piece for each layer, or several where a layer keeps keys and values apart. Piece
-//! `p` of block `b` lies at `p.base + b * p.stride`. These are numbers only: a mover knows whose addresses they are.
+//! A block of a KV group is scattered: a piece for each layer, or several where a layer keeps keys and values apart.
+//! Piece `p` of block `b` lies at `p.base + b * p.stride`. A layout has numbers only; a mover knows the memory behind
+//! the addresses.
 
 use thiserror::Error;
 
@@ -11,11 +12,11 @@ const MOST_PIECES: usize = 4096;
 /// One piece of every block of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Piece {
-    /// Its address in block 0.
+    /// The piece's address in block 0.
     pub base: usize,
     /// Bytes from one block's piece to the next block's.
     pub stride: usize,
-    /// Its bytes.
+    /// Bytes of the piece.
     pub len: usize,
 }
 
@@ -37,7 +38,7 @@ pub enum LayoutError {
         /// Its pieces.
         pieces: usize,
     },
-    /// Pieces of neighbouring blocks overlap, or an address is not one.
+    /// A piece is empty, overlaps its neighbour's, or does not fit into the address space.
     #[error("piece {piece:?} of group {group} is empty, overlaps the next block's or does not fit into memory")]
     BadPiece {
         /// The group.
@@ -45,14 +46,14 @@ pub enum LayoutError {
         /// The piece.
         piece: Piece,
     },
-    /// A piece is not where the mover can reach it.
+    /// A piece is outside the memory that the mover can reach.
     #[error("piece {piece:?} of group {group} is no memory of {device}: the KV cache is elsewhere, or was freed")]
     NotThere {
         /// The group.
         group: usize,
         /// The piece.
         piece: Piece,
-        /// Whose memory it should be.
+        /// The device whose memory it should be.
         device: String,
     },
 }
@@ -71,13 +72,13 @@ impl Layout {
         Ok(Self { groups: groups.into_iter().map(joined).collect(), blocks })
     }
 
-    /// How many KV groups there are.
+    /// Number of KV groups.
     #[must_use]
     pub fn groups(&self) -> usize {
         self.groups.len()
     }
 
-    /// Whether there is such a block.
+    /// Whether the layout has this block.
     #[must_use]
     pub fn has(&self, group: usize, block: u32) -> bool {
         block < self.blocks && self.groups.get(group).is_some_and(|pieces| !pieces.is_empty())

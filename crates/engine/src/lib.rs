@@ -1,14 +1,14 @@
-//! What a connector inside an engine needs from the pool, whatever the engine: it says where its paged KV memory lies and
-//! which blocks to move, and everything that takes time happens on threads here.
+//! The part of an engine's connector that is the same for every engine. The connector says where the engine's paged KV
+//! memory lies and which blocks to move; threads of this crate do everything that takes time.
 //!
-//! Two things, one for each side of an engine:
+//! It has one part for each side of an engine:
 //!
-//! - [`Lookup`], for the scheduler: how much of a request's prefix can be had? A question is answered at once or later, never
-//!   by waiting. Keys are made here from the engine's packed block hashes, for all ranks and KV groups at once, and
-//!   [`plan`] decides what the answers amount to.
-//! - [`Transfers`], for a worker: saves and loads of blocks, submitted as jobs and polled for. A [`Mover`] knows how to get at
-//!   the engine's memory; [`HostMover`] is the one for memory that this process can address, [`DeviceMover`] the one for a GPU's. A
-//!   [`Layout`] says where the blocks lie.
+//! - [`Lookup`], for the scheduler: the length of a request's prefix that can be loaded. An answer comes at once or on
+//!   a later call, so that no step blocks. `Lookup` makes the keys from the engine's packed block hashes, for all ranks and KV
+//!   groups at once, and [`plan`] makes one length of the answers.
+//! - [`Transfers`], for a worker: saves and loads of blocks, submitted as jobs and polled. A [`Mover`] reaches the
+//!   engine's memory: [`HostMover`] memory of this process, [`DeviceMover`] a GPU's. A [`Layout`] says where the blocks
+//!   lie.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -26,8 +26,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! What it does not do: it knows nothing of Python, of any engine's interface or of its scheduling, and it never holds a block
-//! of the engine's memory for longer than the job that named it.
+//! This crate knows nothing of Python, of any engine's interface or of its scheduling. It uses a block of the engine's
+//! memory no longer than the job that names the block.
 // Not `forbid`: `mover` reads and writes the engine's memory.
 #![deny(unsafe_code)]
 

@@ -1,9 +1,9 @@
-//! How much of a prefix the pool can serve, asked without waiting.
+//! Look-ups: the length of a prefix that the pool can serve, asked without waiting.
 //!
-//! The first question about a prefix is handed to a thread and answered with "not yet"; asked again, the answer is there. What
-//! was answered is remembered for a moment, in a bounded table: an engine asks again about every request that it could not
-//! schedule yet. That blocks were not there is remembered until the engine has stored some itself. Hashes are chained, so the
-//! last one and the place where the question starts name the whole question: two requests with the same prompt share one answer.
+//! A new question goes to a thread, and its first answer is "not yet"; a later call finds the answer. Answers are
+//! remembered for a moment, in a bounded table, since an engine asks again about every request that it could not
+//! schedule. An answer with missing blocks lasts until the engine has stored some itself. Hashes are chained, so the
+//! last hash and the start name the whole question: requests with the same prompt share one answer.
 
 use crate::crew::Crew;
 use crate::keys::{Hashes, KeyPrefix};
@@ -19,26 +19,26 @@ use tidepool_locks::{Condvar, Mutex};
 /// The blocks of one KV group on one rank.
 #[derive(Debug, Clone)]
 pub struct Chain {
-    /// What their keys start with.
+    /// The prefix of their keys.
     pub prefix: KeyPrefix,
-    /// Hashed blocks in one of them.
+    /// Hashed blocks in one of these blocks.
     pub step: usize,
-    /// Which of them a prefix needs.
+    /// The blocks that a prefix needs.
     pub need: Need,
 }
 
-/// How look-ups are done.
+/// Settings of look-ups.
 #[derive(Debug, Clone)]
 pub struct LookupConfig {
-    /// Time after which a look-up answers with what it has.
+    /// Time after which a look-up answers with the blocks found so far.
     pub deadline: Duration,
-    /// How long an answer is good for, once it was given.
+    /// How long an answer stays valid after it was first given.
     pub fresh: Duration,
-    /// Answers that are remembered; beyond, the oldest is forgotten, and asked for again if need be.
+    /// Answers that are remembered; beyond that, the oldest is dropped.
     pub remembered: usize,
     /// Threads that ask the pool.
     pub threads: usize,
-    /// Questions that wait for a thread; more are answered with "nothing".
+    /// Questions that may wait for a thread; further questions are answered with 0.
     pub waiting: usize,
 }
 
@@ -49,16 +49,16 @@ impl Default for LookupConfig {
     }
 }
 
-/// What was counted since the start.
+/// Counters since the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LookupStats {
-    /// Look-ups made in the pool.
+    /// Look-ups in the pool.
     pub lookups: u64,
     /// Hashed blocks asked about.
     pub blocks_asked: u64,
-    /// Of these, blocks of prefixes that can be loaded.
+    /// Blocks of these in prefixes that can be loaded.
     pub blocks_found: u64,
-    /// Questions answered from memory, beyond the first answer.
+    /// Questions answered from memory, not counting each answer's first time.
     pub remembered: u64,
     /// Questions refused, and notes dropped, because too many were waiting.
     pub refused: u64,
@@ -80,7 +80,7 @@ enum Work {
 struct Shared {
     client: Client,
     chains: Vec<Chain>,
-    /// Prefixes are multiples of this many hashed blocks: whole blocks of every group.
+    /// The unit of prefixes, in hashed blocks: whole blocks of every group.
     unit: usize,
     config: LookupConfig,
     /// Short sections: noting and fetching answers.
@@ -102,23 +102,24 @@ struct Counters {
 #[derive(Default)]
 struct Answers {
     by_question: HashMap<Vec<u8>, Answer>,
-    /// Oldest first.
+    /// Names of questions, the oldest first.
     order: VecDeque<Vec<u8>>,
-    /// How often this engine has stored blocks.
+    /// Number of times that this engine has stored blocks.
     stored: u64,
 }
 
 #[derive(Clone, Copy)]
 enum Answer {
-    /// `stored` is how often the engine had stored blocks when it was asked.
+    /// `stored` is the number of stores when the question was asked.
     Pending { stored: u64 },
-    /// `told` is when it was first given: until then it is good however old it is, or an engine with long steps would ask for ever.
-    /// Where blocks were missing, `missed_at` is how often the engine had stored some by then: afterwards they may be there.
+    /// `told` is when the answer was first given; until then it does not age, or an engine with long steps would ask
+    /// for ever. Where blocks were missing, `missed_at` is the number of stores by then: after another store the blocks
+    /// may be there.
     Known { run: usize, told: Option<Instant>, missed_at: Option<u64> },
 }
 
 impl Lookup {
-    /// Starts the threads. Prefixes are whole multiples of every chain's blocks.
+    /// Starts the threads. Answers are multiples of every chain's step.
     pub fn start(client: &Client, chains: Vec<Chain>, config: LookupConfig) -> io::Result<Self> {
         let unit = chains.iter().fold(1, |unit, chain| lcm(unit, chain.step.max(1)));
         let (threads, waiting) = (config.threads, config.waiting);
@@ -135,14 +136,14 @@ impl Lookup {
         let pool = shared.client.clone();
         let crew = Crew::start("tidepool-lookup", threads, waiting, move |work: Work, _: &_| match work {
             Work::Question(question) => question.work_out(),
-            // Nobody waits for a note: lost, it is missing from the pool and nothing else.
+            // No caller waits for a note: if it is lost, only the note is missing from the pool.
             Work::Note(key, value) => drop(pool.put(key, &value, &PutOptions::default())),
         });
         Ok(Self { shared, crew: crew? })
     }
 
-    /// How many hashed blocks after the first `skip` can be loaded, or `None`: not known yet, ask again. `hashes` are those
-    /// after `skip`. Waits up to `patience`.
+    /// The number of hashed blocks after the first `skip` that can be loaded, or `None` if it is not known yet: ask
+    /// again. `hashes` are those after `skip`. Waits for at most `patience`.
     #[must_use]
     pub fn ask(&self, hashes: Hashes, skip: usize, patience: Duration) -> Option<usize> {
         let Some(last) = hashes.last() else { return Some(0) };
@@ -162,19 +163,19 @@ impl Lookup {
         self.shared.wait(&name, patience)
     }
 
-    /// The engine has stored blocks: what was not there may be there now.
+    /// Tells the look-up that the engine has stored blocks: missing blocks may be there now.
     pub fn have_stored(&self) {
         self.shared.answers.lock().stored += 1;
     }
 
-    /// Stores a small block in the background; dropped when too much waits.
+    /// Stores a small block in the background; drops it when the queue is full.
     pub fn note(&self, key: Vec<u8>, value: Vec<u8>) {
         if self.crew.give(Work::Note(key, value)).is_err() {
             count(&self.shared.counters.refused, 1);
         }
     }
 
-    /// What was counted since the start.
+    /// Counters since the start.
     #[must_use]
     pub fn stats(&self) -> LookupStats {
         let counters = &self.shared.counters;
@@ -190,7 +191,7 @@ impl Lookup {
     }
 }
 
-/// A question on its way; however it ends, it leaves an answer.
+/// A question under way. Dropping it leaves an answer, however it ended.
 struct Question {
     shared: Arc<Shared>,
     name: Vec<u8>,
@@ -216,7 +217,8 @@ impl Drop for Question {
 }
 
 impl Shared {
-    /// What is known: an answer, `Some(None)` while it is being found out, `None` for a question that is new and now pending.
+    /// The answer, if it is known; `Some(None)` while it is pending; `None` for a new question, which is pending from
+    /// now on.
     fn recall(&self, name: &[u8]) -> Option<Option<usize>> {
         let mut answers = self.answers.lock();
         let stored = answers.stored;
@@ -248,7 +250,7 @@ impl Shared {
 
     fn learn(&self, name: &[u8], run: usize, is_whole: bool) {
         let mut answers = self.answers.lock();
-        // Forgotten meanwhile: whoever still wants to know asks again.
+        // A question that was forgotten meanwhile is asked again.
         if let Some(answer) = answers.by_question.get_mut(name)
             && let Answer::Pending { stored } = *answer
         {
@@ -272,7 +274,7 @@ impl Shared {
         }
     }
 
-    /// Asks the pool.
+    /// Asks the pool for the length of the prefix.
     fn measure(&self, hashes: &Hashes) -> usize {
         let keys = |chain: &Chain, most: usize| -> Vec<Vec<u8>> {
             hashes.every(chain.step).take(most / chain.step).map(|hash| chain.prefix.key(hash)).collect()

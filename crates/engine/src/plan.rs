@@ -1,9 +1,9 @@
-//! How long a prefix is worth loading, from what the pool holds of each chain: pure, no I/O.
+//! Plans: the longest prefix worth loading, given the blocks of each chain that the pool holds. Pure, no I/O.
 //!
-//! Lengths count *hashed blocks*, the unit of the engine's block hashes. A KV group may have blocks of several of them.
-//! Full attention needs every block of a prefix; a sliding window needs only the last few blocks before its end.
+//! Lengths count *hashed blocks*, the unit of the engine's block hashes. A block of a KV group may span several of
+//! them. Full attention needs every block of a prefix; a sliding window needs only the last few blocks before its end.
 
-/// What one KV group needs of a prefix.
+/// The blocks of a prefix that one KV group needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Need {
     /// Every block.
@@ -15,17 +15,17 @@ pub enum Need {
 /// The blocks of a group with a window that the pool holds.
 #[derive(Debug, Clone)]
 pub struct Window<'a> {
-    /// Hashed blocks in one of its blocks.
+    /// Hashed blocks in one of the group's blocks.
     pub step: usize,
     /// Blocks needed before the end of a prefix.
     pub blocks: usize,
-    /// Which of its blocks are held, from the first one that the engine lacks.
+    /// Whether each of its blocks is held, from the first one that the engine lacks.
     pub held: &'a [bool],
 }
 
 /// The longest prefix of at most `most` hashed blocks, a multiple of `unit`, whose windows are all held.
 ///
-/// Lengths count from the end of what the engine has: a window that reaches further back finds those blocks there.
+/// Lengths count from the end of the engine's own blocks: a window that reaches further back finds its blocks there.
 #[must_use]
 pub fn longest(most: usize, unit: usize, windows: &[Window<'_>]) -> usize {
     let runs: Vec<Vec<usize>> = windows.iter().map(|window| runs(window.held)).collect();
@@ -38,7 +38,7 @@ pub fn longest(most: usize, unit: usize, windows: &[Window<'_>]) -> usize {
     (1..=most / unit.max(1)).rev().map(|units| units * unit).find(|end| fits(*end)).unwrap_or(0)
 }
 
-/// For each block, how many are held without a gap up to and including it.
+/// For each block, the length of the run of held blocks that ends with it.
 fn runs(held: &[bool]) -> Vec<usize> {
     let mut run = 0;
     held.iter()

@@ -1,7 +1,8 @@
-//! Copies of blocks that came from other hosts, on a node of this one: the next engine here has them in memory.
+//! Replicas: copies of loaded blocks of other hosts on a node of this host, so that its next engine reads them from
+//! memory.
 //!
-//! The node fetches them itself, after the load that showed that they are wanted here, and no faster than allowed: they go over
-//! the network once more, and into space that the node may have to make. What comes faster than that is not copied.
+//! The node fetches the blocks itself after the load, at a bounded rate, since they cross the network once more, into
+//! space that the node may have to make. Blocks above that rate are not copied.
 
 use crate::crew::{Crew, Ending};
 use std::io;
@@ -10,16 +11,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tidepool_client::Client;
 
-/// Loads whose blocks wait to be copied; those of further ones are not.
+/// Loads whose blocks may wait to be copied; the blocks of further loads are not copied.
 const WAITING: usize = 16;
-/// How long a node may take for what goes in one question, beside what the rate allows for it.
+/// Time that a node may take for one request, beyond what the rate allows for it.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Of a second's bytes, how many go in one question.
+/// A request has one `PART`th of a second's bytes.
 const PART: u64 = 4;
-/// How often a pause looks whether all is over.
+/// How often a pause checks for the end.
 const STEP: Duration = Duration::from_millis(20);
 
-/// Makes copies on a thread of its own.
+/// Copies blocks on a thread of its own.
 pub(crate) struct Replicas {
     crew: Crew<Vec<Loaded>>,
     copied: Arc<AtomicU64>,
@@ -33,7 +34,7 @@ pub(crate) struct Loaded {
 }
 
 impl Replicas {
-    /// Copies up to `rate` bytes a second.
+    /// Starts a thread that copies up to `rate` bytes a second.
     pub(crate) fn start(client: Client, rate: u64) -> io::Result<Self> {
         let copied = Arc::new(AtomicU64::new(0));
         let count = Arc::clone(&copied);
@@ -41,9 +42,9 @@ impl Replicas {
         Ok(Self { crew: Crew::start("tidepool-replica", 1, WAITING, work)?, copied })
     }
 
-    /// Takes note of blocks that were loaded; those that a node of this host holds stay where they are.
+    /// Queues loaded blocks. Blocks that a node of this host holds stay where they are.
     pub(crate) fn offer(&self, blocks: Vec<Loaded>) {
-        // With too many waiting the rate is what is in the way.
+        // A full queue means that the rate is the limit.
         drop(self.crew.give(blocks));
     }
 
@@ -70,7 +71,7 @@ fn copy(client: &Client, blocks: &[Loaded], rate: u64, count: &AtomicU64, ending
     }
 }
 
-/// Waits; false if all is over.
+/// Waits until `until`. Returns false if the crew ends first.
 fn rest_until(until: Instant, ending: &Ending<'_>) -> bool {
     while !ending.is_near() {
         let left = until.saturating_duration_since(Instant::now());

@@ -1,11 +1,11 @@
-//! Saves and loads in the background.
+//! Transfers: saves and loads in the background.
 //!
-//! A job names blocks; it is submitted once, runs on a thread of its direction, and is polled for. However it ends, it is
-//! reported, once, and only after nothing touches its blocks any more: the engine may keep them until then and reuse them
-//! afterwards. Loads and saves have threads of their own, so that a save never delays a request.
+//! A job names blocks. The engine submits it once, a thread of its direction runs it, and the engine polls for the
+//! report. Every job is reported once, after its last use of the blocks: the engine keeps the blocks until then and may
+//! reuse them afterwards. Loads and saves have threads of their own, so that a save never delays a request.
 //!
-//! What happens at the bounds: a load that finds its queue full has failed (the engine computes), a save is given up (a later
-//! miss). A pool that takes nothing is not tried for a second, so that saves do not sit on the engine's memory meanwhile.
+//! Bounds: a load that finds its queue full fails (the engine computes); a save is given up (a later miss). After the
+//! pool took nothing, saves are given up for a second, so that they do not occupy the engine's memory.
 
 use crate::crew::{Crew, Ending};
 use crate::keys::{Hashes, KeyPrefix};
@@ -22,7 +22,7 @@ use tidepool_locks::Mutex;
 /// How long saves are given up after the pool took nothing.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Which way a job goes.
+/// The direction of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// From the pool into the engine.
@@ -36,35 +36,35 @@ pub enum Direction {
 pub struct Part {
     /// The KV group.
     pub group: usize,
-    /// What the blocks' keys start with.
+    /// The prefix of the blocks' keys.
     pub prefix: KeyPrefix,
-    /// Their hashes.
+    /// The blocks' hashes.
     pub hashes: Hashes,
-    /// Their numbers in the engine's memory, one for each hash.
+    /// The blocks' numbers in the engine's memory, one for each hash.
     pub blocks: Vec<u32>,
 }
 
 /// Blocks to move.
 #[derive(Debug, Clone)]
 pub struct Job {
-    /// The caller's name for it.
+    /// The caller's name for the job.
     pub id: u64,
-    /// What is moved.
+    /// The blocks to move.
     pub parts: Vec<Part>,
 }
 
 /// A job that is over.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finished {
-    /// The caller's name for it.
+    /// The caller's name for the job.
     pub id: u64,
-    /// Which way it went.
+    /// The job's direction.
     pub direction: Direction,
-    /// Blocks that were not moved, as group and number. A load's are those after the first that failed, too.
+    /// Blocks that were not moved, as group and number. A load also counts all blocks after the first that failed.
     pub failed: Vec<(usize, u32)>,
 }
 
-/// How transfers are done.
+/// Settings of transfers.
 #[derive(Debug, Clone)]
 pub struct TransferConfig {
     /// Threads for loads.
@@ -73,13 +73,13 @@ pub struct TransferConfig {
     pub save_threads: usize,
     /// Jobs of one direction that wait for a thread.
     pub waiting: usize,
-    /// Time limit of each part of a load that a mover does at once.
+    /// Time limit of each part that a mover loads at once.
     pub load_deadline: Duration,
-    /// Time limit of each part of a save that a mover does at once.
+    /// Time limit of each part that a mover saves at once.
     pub save_deadline: Duration,
     /// Copies of each block.
     pub replicas: u32,
-    /// Bytes a second of blocks from other hosts that a node of this host copies, once they were loaded; zero for none.
+    /// Bytes a second at which a node of this host copies loaded blocks of other hosts; zero for no copies.
     pub replica_rate: u64,
 }
 
@@ -104,7 +104,7 @@ macro_rules! stats {
             $($field: AtomicU64,)*
         }
 
-        /// What was counted since the start.
+        /// Counters since the start.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
         pub struct TransferStats {
             $($(#[$doc])* pub $field: u64,)*
@@ -117,7 +117,7 @@ macro_rules! stats {
         }
 
         impl TransferStats {
-            /// Every number with its name.
+            /// Every counter with its name.
             #[must_use]
             pub fn named(&self) -> Vec<(&'static str, u64)> {
                 vec![$((stringify!($field), self.$field),)*]
@@ -139,15 +139,15 @@ stats! {
     blocks_saved,
     /// Bytes stored.
     bytes_saved,
-    /// Blocks offered that the pool held already.
+    /// Blocks to save that the pool held already.
     blocks_held,
     /// Blocks that could not be stored.
     blocks_not_saved,
     /// Time spent in saves.
     save_micros,
-    /// What the checksums of a device's blocks took; two flights of a save make them at the same time.
+    /// Time spent on checksums of a device's blocks. Two flights of a save add up.
     checksum_micros,
-    /// Blocks of other hosts that a node of this host has copied.
+    /// Blocks of other hosts that nodes of this host copied.
     blocks_replicated,
 }
 
@@ -165,7 +165,7 @@ struct Shared {
     config: TransferConfig,
     /// Short sections: leaving and fetching reports.
     finished: Mutex<Vec<Finished>>,
-    /// Until when saves are given up.
+    /// The end of the pause in which saves are given up.
     paused: Mutex<Option<Instant>>,
     replicas: Option<Replicas>,
     counters: Counters,
@@ -194,36 +194,36 @@ impl Transfers {
         Ok(Self { loads, saves, shared })
     }
 
-    /// Begins a job.
+    /// Submits a job.
     pub fn submit(&self, direction: Direction, job: Job) {
         self.submit_after(direction, job, None);
     }
 
-    /// Begins a job whose blocks may be touched only `after` a moment of the device that has them: until then what it was given
-    /// before reads or writes them.
+    /// Submits a job that waits for `after`, a moment of the device that has the blocks: until then the device's
+    /// earlier work reads or writes them.
     pub fn submit_after(&self, direction: Direction, job: Job, after: Option<Box<dyn Moment>>) {
         let crew = match direction {
             Direction::Load => &self.loads,
             Direction::Save => &self.saves,
         };
         let running = Running { shared: Arc::clone(&self.shared), moved: 0, direction, job, after };
-        // A job that is handed back reports on being dropped.
+        // A job that is handed back reports when it is dropped.
         drop(crew.give(running));
     }
 
-    /// Reports a job as failed that cannot begin.
+    /// Reports a job as failed that the caller cannot begin, with the reason `why`.
     pub fn give_up(&self, direction: Direction, job: Job, why: &str) {
         tracing::warn!(job = job.id, why, "blocks are not moved");
         drop(Running { shared: Arc::clone(&self.shared), moved: 0, direction, job, after: None });
     }
 
-    /// The jobs that are over since the last call.
+    /// The jobs that ended since the last call.
     #[must_use]
     pub fn poll(&self) -> Vec<Finished> {
         std::mem::take(&mut *self.shared.finished.lock())
     }
 
-    /// What was counted since the start.
+    /// Counters since the start.
     #[must_use]
     pub fn stats(&self) -> TransferStats {
         let checksum_micros = self.shared.client.stats().device_checksum_micros;
@@ -232,20 +232,20 @@ impl Transfers {
     }
 }
 
-/// A job that was submitted; it reports when it is dropped, whatever became of it.
+/// A submitted job. Dropping it reports it, however it ended.
 struct Running {
     shared: Arc<Shared>,
     direction: Direction,
     job: Job,
-    /// How many of its first blocks were moved.
+    /// Number of its blocks, from the first, that were moved.
     moved: usize,
-    /// What is waited for first.
+    /// The moment to wait for first.
     after: Option<Box<dyn Moment>>,
 }
 
 impl Running {
     fn run(mut self, ending: &Ending<'_>) {
-        // Until then nothing has begun, and the end does not wait for it.
+        // Nothing has begun before that moment, so the engine's end does not wait for it.
         let go_on = || !ending.is_near();
         match self.after.take().map(|after| after.wait(&go_on)) {
             None | Some(Ok(true)) => {}
@@ -276,7 +276,7 @@ impl Running {
         };
         count(micros, began.elapsed().as_micros() as usize);
         let (direction, moved) = (self.direction, self.moved);
-        // Reported: nobody waits for what follows.
+        // The report is out: the engine does not wait for the rest.
         drop(self);
         if let Some(replicas) = shared.replicas.as_ref().filter(|_| direction == Direction::Load) {
             let loaded =
@@ -307,7 +307,7 @@ impl Drop for Running {
 }
 
 impl Shared {
-    /// Loads a batch; how many of its first blocks are there.
+    /// Loads a batch. Returns the number of its blocks, from the first, that are there.
     fn load(&self, batch: &[Placed<'_>], go_on: GoOn<'_>) -> usize {
         let there = self.mover.load(&self.client.within(self.config.load_deadline), batch, go_on);
         let run = there.iter().take_while(|there| **there).count();
@@ -316,7 +316,7 @@ impl Shared {
         run
     }
 
-    /// Stores a batch; how many of its first blocks the pool has.
+    /// Stores a batch. Returns the number of its blocks, from the first, that the pool has.
     fn save(&self, batch: &[Placed<'_>], go_on: GoOn<'_>) -> usize {
         if self.paused.lock().is_some_and(|until| Instant::now() < until) {
             return 0;

@@ -1,8 +1,9 @@
-//! Blocks in a device's memory.
+//! Moves blocks between the pool and a device's memory.
 //!
-//! What a node of this host holds, or takes, is copied by the device itself, straight from and to the node's pinned memory.
-//! The rest (blocks of other hosts, nodes whose memory cannot be pinned) goes through pinned memory of this process: one half
-//! of it is on its way over the network while the other is on its way to the device, so that both take as long as the slower.
+//! Blocks that a node of this host holds, or takes, are copied by the device itself, straight from and to the node's
+//! pinned memory. Other blocks (of other hosts, or of nodes whose memory cannot be pinned) go through pinned memory of
+//! this process. One half of it is on the network while the other half is on the bus, so that both together take as
+//! long as the slower.
 #![expect(unsafe_code, reason = "a device's memory is known by address")]
 
 use super::flights::in_turns;
@@ -14,35 +15,35 @@ use std::sync::Arc;
 use tidepool_client::door::{DevicePiece, Door, DoorError, Flight, Span, Way};
 use tidepool_client::{Client, DeviceParts, GetInto, GetToDevice, Parts, PutError, PutItem, PutOptions, Stored};
 
-/// Bytes of a flight: milliseconds of the bus, so that what happens between flights does not show.
+/// Bytes of a flight: milliseconds of the bus, long against the pause between flights.
 const FLIGHT: usize = 128 << 20;
 
 type Answer = Result<Stored, PutError>;
-/// Of a block that no node of this host could take from the device.
+/// The answer for a block that no node of this host could take from the device.
 const NOT_STRAIGHT: Answer = Err(PutError::NotFromDevice);
 
-/// Moves blocks of a device's memory.
+/// A mover for blocks in a device's memory.
 #[derive(Debug)]
 pub struct DeviceMover {
     door: Arc<Guarded>,
-    /// For loads and for saves.
+    /// Staging memory for loads and for saves.
     staging: [Stagings; 2],
     /// Bytes of a flight.
     flight: usize,
 }
 
 impl DeviceMover {
-    /// Moves blocks of `layout`, whose pieces must be the device's.
+    /// A mover for blocks of `layout`, whose pieces must be the device's.
     ///
     /// # Safety
-    /// Every piece of every block must stay memory of the door's device until the mover is dropped, and, while a job that names a
-    /// block is under way, be left alone by everybody else.
+    /// Every piece of every block must stay memory of the door's device until the mover is dropped. While a job that
+    /// names a block is under way, only that job may touch the block.
     pub unsafe fn new(layout: Layout, door: Arc<dyn Door>) -> Result<Self, LayoutError> {
         let mover = Self { door: Arc::new(Guarded { door, layout }), staging: Default::default(), flight: FLIGHT };
         mover.door.check().map(|()| mover)
     }
 
-    /// Has flights of about `bytes`, and a block at least.
+    /// Sets the size of flights: about `bytes`, and at least one block.
     #[must_use]
     pub fn with_flights_of(self, bytes: usize) -> Self {
         Self { flight: bytes, ..self }
@@ -52,7 +53,7 @@ impl DeviceMover {
         &self.door.layout
     }
 
-    /// Asked before a batch, so that nothing is waited for in vain; each flight asks again.
+    /// Checks the memory before a batch, so that a batch without memory does not wait; each flight checks again.
     fn is_there(&self) -> bool {
         self.door.check().inspect_err(|error| tracing::warn!(%error, "blocks are not moved")).is_ok()
     }
@@ -67,7 +68,7 @@ impl DeviceMover {
         Some(self.layout().pieces(placed.group, placed.block)?.map(piece).collect())
     }
 
-    /// The memory through which blocks go one way.
+    /// Staging memory for one way.
     fn staging(&self, way: Way) -> Result<Lent<'_>, DoorError> {
         self.staging[way as usize].take(&*self.door, self.layout().longest_block())
     }
@@ -81,7 +82,7 @@ impl DeviceMover {
         cut(blocks, self.flight, |placed| self.layout().block_len(placed.group)).collect()
     }
 
-    /// Blocks one after the other in a half, and their pieces on the device.
+    /// The spans between blocks laid end to end in a half and their pieces on the device.
     fn spans(&self, half: &mut Half, blocks: &[&Placed<'_>]) -> Vec<Span> {
         let mut at = half.bytes_mut().as_mut_ptr();
         let pieces = blocks.iter().filter_map(|placed| self.pieces(placed)).flatten();
@@ -94,7 +95,8 @@ impl DeviceMover {
             .collect()
     }
 
-    /// Loads blocks that nodes of this host hold, straight from their memory, up to the first flight of which not all is there.
+    /// Loads blocks that nodes of this host hold, straight from their memory. Ends with the first flight that lacks a
+    /// block.
     fn load_straight(&self, client: &Client, blocks: &[Placed<'_>], go_on: GoOn<'_>) -> Vec<bool> {
         let fly = |blocks: &[Placed<'_>]| {
             let items =
@@ -107,7 +109,8 @@ impl DeviceMover {
         in_turns(&self.flights(blocks), go_on, fly, |there| *there)
     }
 
-    /// Stores blocks on nodes of this host, straight into their memory, up to the first flight of which not all is stored.
+    /// Stores blocks on nodes of this host, straight into their memory. Ends with the first flight that is not stored
+    /// whole.
     fn save_straight(
         &self,
         client: &Client,
@@ -127,7 +130,7 @@ impl DeviceMover {
         in_turns(&self.flights(blocks), go_on, fly, Result::is_ok)
     }
 
-    /// Loads what is not `there` through this process's memory.
+    /// Loads the blocks that are not `there`, through staging memory.
     fn load_left(&self, client: &Client, blocks: &[Placed<'_>], there: &mut [bool], go_on: GoOn<'_>) {
         let left: Vec<_> = blocks.iter().zip(&*there).filter(|(_, there)| !**there).map(|(placed, _)| placed).collect();
         if left.is_empty() || !go_on() {
@@ -142,7 +145,7 @@ impl DeviceMover {
         }
     }
 
-    /// Stores what no node of this host could take from the device through this process's memory.
+    /// Stores the blocks that no node of this host could take from the device, through staging memory.
     fn save_left(
         &self,
         client: &Client,
@@ -166,7 +169,7 @@ impl DeviceMover {
         }
     }
 
-    /// Loads blocks through this process's memory; which of them are there.
+    /// Loads blocks through staging memory. Returns which of them are there.
     fn load_staged(&self, client: &Client, blocks: &[&Placed<'_>], go_on: GoOn<'_>) -> Result<Vec<bool>, DoorError> {
         let mut staging = self.staging(Way::In)?;
         let mut there = Vec::with_capacity(blocks.len());
@@ -175,7 +178,7 @@ impl DeviceMover {
         for (turn, run) in runs.into_iter().enumerate().take_while(|_| go_on()) {
             let half = &mut staging.halves[turn % 2];
             let got = self.fetch(client, run, half.bytes_mut());
-            // From the first block on that is missing, the engine computes.
+            // The engine computes everything from the first missing block on.
             let count = got.iter().take_while(|got| **got).count();
             let spans = self.spans(half, &run[..count]);
             flight.take().map_or(Ok(()), Flight::land)?;
@@ -192,7 +195,7 @@ impl DeviceMover {
         Ok(there)
     }
 
-    /// Reads blocks into memory, one after the other.
+    /// Reads blocks into memory, end to end.
     fn fetch(&self, client: &Client, blocks: &[&Placed<'_>], mut room: &mut [u8]) -> Vec<bool> {
         let mut items = Vec::with_capacity(blocks.len());
         for placed in blocks {
@@ -206,7 +209,7 @@ impl DeviceMover {
         client.get_batch_into(&mut items).into_iter().zip(blocks).map(is_whole).collect()
     }
 
-    /// Stores blocks through this process's memory, up to the first part of which the pool does not take all.
+    /// Stores blocks through staging memory. Ends with the first part that the pool does not take whole.
     fn save_staged(
         &self,
         client: &Client,
@@ -218,7 +221,7 @@ impl DeviceMover {
         let mut answers = Vec::with_capacity(blocks.len());
         let mut refused = None;
         let runs = self.runs(blocks, staging.halves[0].len());
-        // What goes to a half has left it before the half is filled again: the put of the run before last is over.
+        // A half is free when it is filled again: the put of the run before last is over.
         let mut flight: Option<Box<dyn Flight>> = None;
         for turn in 0..=runs.len() {
             flight.take().map_or(Ok(()), Flight::land)?;
@@ -240,7 +243,7 @@ impl DeviceMover {
         Ok(answers)
     }
 
-    /// Stores blocks that lie in memory one after the other.
+    /// Stores blocks that lie end to end in memory.
     fn put(&self, client: &Client, blocks: &[&Placed<'_>], mut bytes: &[u8], options: &PutOptions) -> Vec<Answer> {
         let mut items = Vec::with_capacity(blocks.len());
         for placed in blocks {
@@ -273,7 +276,7 @@ impl Mover for DeviceMover {
                 true => self.save_straight(client, rest, options, go_on),
                 false => vec![NOT_STRAIGHT; rest.len()],
             };
-            // A node that takes none is not asked again: each time it may try to make room for as long as the deadline.
+            // A node that takes no block is not asked again: it may try to make room for the whole deadline each time.
             goes_straight = flown.iter().any(Result::is_ok);
             self.save_left(client, rest, &mut flown, options, go_on);
             answers.append(&mut flown);
@@ -287,7 +290,7 @@ impl Mover for DeviceMover {
             return vec![false; batch.len()];
         }
         let mut there = Vec::with_capacity(batch.len());
-        // From the first block on that is missing, the engine computes.
+        // The engine computes everything from the first missing block on.
         while there.len() < batch.len() && there.iter().all(|there| *there) && go_on() {
             let rest = &batch[there.len()..];
             let mut flown = self.load_straight(client, rest, go_on);

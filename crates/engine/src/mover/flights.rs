@@ -1,12 +1,12 @@
-//! Flights: runs of blocks that are looked up and copied together. Two threads take turns at them, so that the bus is busy with
-//! the blocks of one while the other looks for more, or makes checksums.
+//! Flights: runs of blocks that are looked up and copied together. Two threads alternate, so that one flight's blocks
+//! are on the bus while the other flight looks its blocks up or makes checksums.
 
 use super::GoOn;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// What `fly` answers of each block of `flights`. No flight begins after one with an answer that is not `good`, nor when nothing
-/// goes on: the answers are those of the flights that did, which are the first ones.
+/// The answers of `fly` for the blocks of `flights`. No flight begins after an answer that is not `good`, or once
+/// `go_on` returns false: the answers are those of the first flights, as many as began.
 pub(super) fn in_turns<B: Sync, A: Send + Sync>(
     flights: &[&[B]],
     go_on: GoOn<'_>,
@@ -24,7 +24,7 @@ pub(super) fn in_turns<B: Sync, A: Send + Sync>(
     };
     std::thread::scope(|scope| {
         if flights.len() > 1 {
-            // Where there is no other thread to be had, one is enough.
+            // Without a second thread, one does all flights.
             let other = std::thread::Builder::new().name("tp-flights".to_owned()).spawn_scoped(scope, take_turns);
             drop(other);
         }
@@ -33,7 +33,7 @@ pub(super) fn in_turns<B: Sync, A: Send + Sync>(
     answers.into_iter().map_while(OnceLock::into_inner).flatten().collect()
 }
 
-/// The next flight that nobody has taken, and the place for its answers.
+/// The next flight that no thread has taken, and the place for its answers.
 fn turn<'a, B, A>(
     next: &AtomicUsize,
     flights: &[&'a [B]],

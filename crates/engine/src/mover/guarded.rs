@@ -1,12 +1,12 @@
-//! A door that leads to the engine's memory only while that is there.
+//! A door that opens only while the engine's memory is there.
 #![expect(unsafe_code, reason = "a door's promises are passed on")]
 
 use crate::layout::{Layout, LayoutError};
 use std::sync::Arc;
 use tidepool_client::door::{DevicePiece, Door, DoorError, Flight, Moment, Pinned, Span, Way};
 
-/// A device's door for the blocks of one layout. Before each flight it asks whether all of the layout's memory is the device's
-/// still: an engine that has freed it, or has put it to sleep, would otherwise lose its GPU to the copy.
+/// A device's door for the blocks of one layout. Before each flight it checks that all of the layout's memory is still
+/// the device's: a copy of memory that the engine has freed, or put to sleep, would cost the engine its GPU.
 #[derive(Debug)]
 pub(super) struct Guarded {
     pub(super) door: Arc<dyn Door>,

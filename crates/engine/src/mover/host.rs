@@ -1,28 +1,28 @@
-//! Blocks of memory that this process can address.
+//! Moves blocks between the pool and memory of this process.
 #![expect(unsafe_code, reason = "the engine's memory is known by address")]
 
 use super::{GoOn, Mover, Placed, is_each_once};
 use crate::layout::Layout;
 use tidepool_client::{Buffers, Client, GetInto, Parts, PutError, PutItem, PutOptions, Stored};
 
-/// Moves blocks of memory that this process can address.
+/// A mover for blocks in memory of this process.
 #[derive(Debug)]
 pub struct HostMover {
     layout: Layout,
 }
 
 impl HostMover {
-    /// Moves blocks of `layout`.
+    /// A mover for blocks of `layout`.
     ///
     /// # Safety
-    /// Every piece of every block must be memory of this process that may be read and written until the mover is dropped,
-    /// and, while a job that names a block is under way, be left alone by everybody else.
+    /// Every piece of every block must be readable and writable memory of this process until the mover is dropped.
+    /// While a job that names a block is under way, only that job may touch the block.
     #[must_use]
     pub unsafe fn new(layout: Layout) -> Self {
         Self { layout }
     }
 
-    /// A block's bytes, for reading.
+    /// A block's bytes, to read.
     fn parts(&self, placed: &Placed<'_>) -> Option<Parts<'_>> {
         // SAFETY: by the promise made to `new` the memory may be read for as long as `self` lives; its job keeps everybody
         // from writing to it.
@@ -31,10 +31,10 @@ impl HostMover {
         Some(if parts.len() == 1 { Parts::One(parts.remove(0)) } else { Parts::Many(parts) })
     }
 
-    /// A block's bytes, for writing.
+    /// A block's bytes, to write.
     ///
     /// # Safety
-    /// No other slice of the block may be in use for as long as this one is.
+    /// No other slice of the block may be in use while this one is.
     unsafe fn buffers(&self, placed: &Placed<'_>) -> Option<Buffers<'_>> {
         // SAFETY: as in `parts`; pieces of one block do not overlap, and the caller has no other slice of it.
         let bytes = |(at, len)| unsafe { std::slice::from_raw_parts_mut(at as *mut u8, len) };

@@ -1,7 +1,7 @@
-//! The one seam between the engine's memory and the pool: a batch of blocks goes one way or the other.
+//! Movers: the one seam between the engine's memory and the pool. A mover takes a batch of blocks one way or the other.
 //!
-//! [`HostMover`] lends the engine's memory to the client, which copies straight into and out of it. Memory that this process
-//! cannot address (a GPU's) takes [`DeviceMover`], which has the device copy from and to the pool's shared memory.
+//! [`HostMover`] lends the engine's memory to the client, which copies straight into and out of it. [`DeviceMover`] is
+//! for memory that this process cannot address (a GPU's); the device copies from and to the pool's shared memory.
 
 mod device;
 mod flights;
@@ -15,35 +15,35 @@ pub use host::HostMover;
 use std::collections::HashSet;
 use tidepool_client::{Client, PutError, PutOptions, Stored};
 
-/// Bytes that a mover is given at once, unless it says otherwise.
+/// Bytes of a batch, unless the mover asks for another size.
 const BATCH: usize = 64 << 20;
 
 /// A block in the pool and in the engine's memory.
 #[derive(Debug, Clone, Copy)]
 pub struct Placed<'a> {
-    /// Its key.
+    /// The block's key.
     pub key: &'a [u8],
-    /// The KV group that it belongs to.
+    /// The block's KV group.
     pub group: usize,
-    /// Its number in the engine's memory.
+    /// The block's number in the engine's memory.
     pub block: u32,
 }
 
-/// Whether work that has parts goes on to its next one.
+/// Returns whether work in parts goes on to its next part.
 pub type GoOn<'a> = &'a (dyn Fn() -> bool + Sync);
 
-/// Moves batches of blocks. Each call has one answer for each block, in order; a part of a batch takes no longer than the client's
-/// deadline, and between two of them it is asked whether to go on.
+/// Moves batches of blocks. Each call returns one answer for each block, in order. A part of a batch takes no longer
+/// than the client's deadline, and the mover asks `go_on` between parts.
 pub trait Mover: Send + Sync + 'static {
     /// Bytes in one block of a group; zero for a group that this engine's memory has no part of.
     fn block_len(&self, group: usize) -> usize;
 
-    /// Bytes that go well together.
+    /// The best size of a batch, in bytes.
     fn batch_bytes(&self) -> usize {
         BATCH
     }
 
-    /// Stores blocks.
+    /// Stores blocks in the pool.
     fn save(
         &self,
         client: &Client,
@@ -52,7 +52,7 @@ pub trait Mover: Send + Sync + 'static {
         go_on: GoOn<'_>,
     ) -> Vec<Result<Stored, PutError>>;
 
-    /// Fills blocks; false for each that could not be had, whose memory is then unspecified.
+    /// Fills blocks from the pool. Returns false for each block that could not be read; its memory is then unspecified.
     fn load(&self, client: &Client, batch: &[Placed<'_>], go_on: GoOn<'_>) -> Vec<bool>;
 }
 
@@ -72,7 +72,7 @@ pub(crate) fn cut<B>(blocks: &[B], most: usize, len: impl Fn(&B) -> usize) -> im
     })
 }
 
-/// Whether no block of the engine's memory is named twice: each is filled by one block of the pool.
+/// Whether `batch` names no block of the engine's memory twice, so that one block of the pool fills each.
 fn is_each_once(batch: &[Placed<'_>]) -> bool {
     let mut seen = HashSet::with_capacity(batch.len());
     batch.iter().all(|placed| seen.insert((placed.group, placed.block)))

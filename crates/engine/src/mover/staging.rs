@@ -1,5 +1,5 @@
-//! Pinned memory of this process, through which blocks go that a device cannot copy from where they are: two halves, so that
-//! one is filled while the other is emptied.
+//! Staging memory: pinned memory of this process, for blocks that a device cannot copy from where they are. It has two
+//! halves, so that one is filled while the other is emptied.
 #![expect(unsafe_code, reason = "the memory is lent to a device")]
 
 use std::ops::{Deref, DerefMut};
@@ -10,10 +10,10 @@ use tidepool_locks::{Condvar, Mutex};
 /// Bytes in a half, unless a block is longer.
 const HALF: usize = 32 << 20;
 const PAGE: usize = 4096;
-/// Jobs of one direction that have such memory at the same time: a host that is slow holds up one of them.
+/// The most jobs of one direction with staging memory at a time: a slow host holds up only one of them.
 const MOST: usize = 4;
 
-/// The memory of one direction, made when it is first needed. Whoever finds none waits for it.
+/// The staging memory of one direction, made when first needed. A job that finds none free waits.
 #[derive(Debug)]
 pub(super) struct Stagings {
     /// Short sections: taking and giving back.
@@ -25,22 +25,22 @@ pub(super) struct Stagings {
 struct State {
     idle: Vec<Staging>,
     made: usize,
-    /// Until when the driver has no more than were made.
+    /// When to ask the driver for more after a refusal.
     refused_until: Option<Instant>,
 }
 
 impl State {
-    /// Whether those that are made have to do. One is always asked for.
+    /// Whether jobs must share the memory that is made. At least one is always asked for.
     fn is_all(&self) -> bool {
         let is_refused = self.refused_until.is_some_and(|then| Instant::now() < then);
         self.made >= if is_refused { 1 } else { MOST }
     }
 }
 
-/// Memory that is lent.
+/// Staging memory lent to a job.
 #[derive(Debug)]
 pub(super) struct Lent<'a> {
-    /// Some from when it is made until it is given back.
+    /// The memory; none while it is being made.
     staging: Option<Staging>,
     to: &'a Stagings,
 }
@@ -52,7 +52,7 @@ impl Default for Stagings {
 }
 
 impl Stagings {
-    /// Memory for blocks of up to `longest` bytes, as soon as there is some; an error if there is none at all.
+    /// Takes memory for blocks of up to `longest` bytes, and waits for it; an error if none can be made at all.
     pub(super) fn take(&self, door: &dyn Door, longest: usize) -> Result<Lent<'_>, DoorError> {
         let mut state = self.state.lock();
         loop {
@@ -74,7 +74,7 @@ impl Stagings {
                 }
                 Err(error) => error,
             };
-            // What the others have, or are about to have, has to do.
+            // Jobs share the memory that others have or are about to have.
             self.state.lock().refused_until = Some(Instant::now() + REFUSED_FOR);
             drop(lent);
             state = self.state.lock();
@@ -106,7 +106,7 @@ impl Drop for Lent<'_> {
                 state.idle.push(staging);
                 self.to.freed.notify_one();
             }
-            // It could not be made. Who waits for it hears of that.
+            // Making it failed: waiting jobs must hear of that.
             None => {
                 state.made -= 1;
                 self.to.freed.notify_all();
@@ -115,16 +115,16 @@ impl Drop for Lent<'_> {
     }
 }
 
-/// Both halves.
+/// The two halves.
 #[derive(Debug)]
 pub(super) struct Staging {
     pub(super) halves: [Half; 2],
 }
 
-/// Pinned bytes from the start of a page on: a GPU reads memory that its requests do not fit onto at little more than half the speed.
+/// Pinned bytes from a page's start on: a GPU reads unaligned memory at little more than half the speed.
 #[derive(Debug)]
 pub(super) struct Half {
-    /// Dropped before what it pins.
+    /// Dropped before `memory`, which it pins.
     _pin: Box<dyn Pinned>,
     memory: Vec<u8>,
     start: usize,

@@ -1,4 +1,4 @@
-//! What fails around a GPU costs blocks: the engine goes on, and nothing stays pinned, reserved or half-written.
+//! A failure around a GPU costs blocks: the engine goes on, and nothing stays pinned, reserved or half-written.
 
 use crate::gpu::{BLOCKS, Engine, PIECES, Pool, Watched, all, done, job, start_node};
 use crate::reports::{eventually, wait};

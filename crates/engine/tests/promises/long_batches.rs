@@ -1,5 +1,5 @@
-//! What is moved in many parts stops between two of them: when the pool takes nothing, when the engine ends, when its memory is
-//! gone. And one job does not wait for another's host.
+//! Batches in many parts stop between two parts: when the pool takes no blocks, when the engine ends, when its memory
+//! is gone. And one job does not wait for another job's host.
 
 use crate::a_gpu_that_fails::Program;
 use crate::gpu::{BLOCK, BLOCKS, Engine, Pool, Watched, all, done, job, key, start_node};

@@ -1,4 +1,4 @@
-//! What this crate promises, each promise a test, against real nodes; GPUs are pretended.
+//! The promises of this crate, a test each, against real nodes; GPUs are pretended.
 
 mod a_gpu_that_fails;
 mod blocks_and_lookups;
