@@ -1,25 +1,25 @@
-//! What generated traffic is like. Times are in seconds, sizes in tokens, chances from 0 to 1.
+//! Settings of generated traffic. Times are in seconds, sizes in tokens, chances from 0 to 1.
 
 use crate::spread::Spread;
 
 /// Settings of a generator of agents' traffic.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Agents {
-    /// Everything random follows from it.
+    /// The seed of everything random.
     pub seed: u64,
     /// Tokens in a block.
     pub block_tokens: u32,
-    /// How many sessions arrive, without sub-agents; none: they never end.
+    /// Number of sessions that arrive, without sub-agents; none for sessions without end.
     pub sessions: Option<u64>,
     /// How sessions arrive.
     pub arrivals: Arrivals,
-    /// How long an answer takes where nobody says.
+    /// The nominal time of an answer, where the caller does not report its end.
     pub service: Service,
-    /// System prompts: every session begins with one of them.
+    /// System prompts; every session begins with one.
     pub system: Shared,
-    /// Skills: what a session loads behind its system prompt.
+    /// Skills, which a session loads behind its system prompt.
     pub skills: Skills,
-    /// Tokens of the task that a session is given, its own.
+    /// Tokens of a session's own task.
     pub task: Spread,
     /// Turns of a session.
     pub turns: Spread,
@@ -27,25 +27,25 @@ pub struct Agents {
     pub answer: Spread,
     /// The tools that answers call.
     pub tools: Vec<Tool>,
-    /// Sub-agents, if sessions begin some.
+    /// Sub-agents, if sessions start any.
     pub sub_agents: Option<SubAgents>,
-    /// What happens to a context that is too long.
+    /// The treatment of a context that is too long.
     pub compaction: Compaction,
-    /// Chance that a turn changes something that was sent earlier, as where old tool results are cut; all behind it is new to a
-    /// cache.
+    /// Chance that a turn changes text that was sent earlier, as where old tool results are cut; everything behind it
+    /// is new to a cache.
     pub rewrite_chance: f64,
-    /// Requests whose answers fail and that come again.
+    /// Requests that come again because their answers failed.
     pub retries: Retries,
 }
 
 /// How sessions arrive: at random and independently (Poisson).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Arrivals {
-    /// So many in a second, whatever becomes of those before them.
+    /// Sessions in a second, regardless of earlier sessions.
     PerSecond(f64),
-    /// As many as keep so many alive on average, with answers that take their nominal time.
+    /// Sessions at the rate that keeps this many alive on average, with answers of nominal time.
     Live(f64),
-    /// So many at once: they begin over the time that a session takes, and whenever one ends the next one comes.
+    /// This many sessions at once: they begin over one session's time, and a new session follows each that ends.
     Fixed(u32),
 }
 
@@ -58,64 +58,64 @@ pub struct Service {
     pub tokens_per_second: f64,
 }
 
-/// Text that several sessions have in common; each session has one kind of it, all kinds being as likely.
+/// Text that several sessions share; each session has one kind, all kinds being equally likely.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Shared {
-    /// How many different ones there are.
+    /// Number of different texts.
     pub kinds: u32,
-    /// Tokens of each.
+    /// Tokens of each text.
     pub tokens: u32,
 }
 
 /// Skills: the n-th most popular one is loaded 1/n as often as the first.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Skills {
-    /// How many different ones there are.
+    /// Number of different skills.
     pub kinds: u32,
-    /// Tokens of each.
+    /// Tokens of each skill.
     pub tokens: u32,
-    /// How many a session loads.
+    /// Number of skills that a session loads.
     pub each: u32,
 }
 
-/// Something that an answer calls, and whose result the next turn brings.
+/// A tool that answers call; the next turn brings its result.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tool {
-    /// What people call it.
+    /// The tool's name, for people.
     pub name: &'static str,
-    /// How often it is called, against the sum over all tools.
+    /// The tool's share of calls, relative to the sum over all tools.
     pub weight: f64,
-    /// Seconds that it takes.
+    /// Seconds that a call takes.
     pub pause: Spread,
-    /// Tokens of its result.
+    /// Tokens of a result.
     pub result: Spread,
 }
 
-/// Sessions that a session begins, and waits for.
+/// Sessions that a session starts and waits for.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SubAgents {
-    /// Chance that an answer begins some instead of calling a tool.
+    /// Chance that an answer starts sub-agents instead of calling a tool.
     pub chance: f64,
-    /// At most so many at once.
+    /// The most sub-agents started at once.
     pub together: u32,
     /// Turns of each.
     pub turns: Spread,
     /// Tokens of the task that each is given.
     pub task: Spread,
-    /// Tokens of what each reports.
+    /// Tokens of each report.
     pub report: Spread,
 }
 
-/// What happens to a context that is too long: all behind system prompt and skills becomes a summary.
+/// Compaction: a summary replaces a context that is too long, except for system prompt and skills.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Compaction {
-    /// No input is longer.
+    /// Tokens of the longest input.
     pub limit: u32,
     /// Tokens of the summary.
     pub summary: u32,
 }
 
-/// Requests whose answers fail and that come again.
+/// Requests that come again because their answers failed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Retries {
     /// Chance that an answer fails.

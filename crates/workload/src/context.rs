@@ -1,11 +1,11 @@
-//! What a session sends with every turn, as a list of pieces of text, and the block hashes that follow from it.
+//! A session's context: the pieces of text that it sends with every turn, and their block hashes.
 //!
 //! A block's hash covers the pieces in it and the hash before it, so that equal hashes mean equal prefixes: sessions that begin
 //! with the same pieces share blocks up to the one in which they part.
 
 use tidepool_trace::BlockHash;
 
-/// Names a piece of text: equal names are equal text.
+/// A name of a piece of text: equal names mean equal text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Text(pub(crate) u64);
 
@@ -21,7 +21,7 @@ pub(crate) struct Context {
     pieces: Vec<(Text, u32)>,
     tokens: u32,
     full: Vec<BlockHash>,
-    /// Hash of everything up to the last token, and how many tokens stand behind the last full block.
+    /// Hash of everything up to the last token, and the number of tokens behind the last full block.
     running: u64,
     open: u32,
 }
@@ -55,7 +55,7 @@ impl Context {
         }
     }
 
-    /// Keeps the first `pieces` pieces only, and says how many tokens went.
+    /// Keeps only the first `pieces` pieces. Returns the number of tokens removed.
     pub(crate) fn truncate(&mut self, pieces: usize) -> u32 {
         let mut kept = Self::new(self.block_tokens);
         for &(text, tokens) in &self.pieces[..pieces.min(self.pieces.len())] {

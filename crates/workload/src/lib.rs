@@ -1,10 +1,10 @@
 //! Traffic of agents, made from a seed: sessions that begin with shared text, grow turn by turn, pause while a tool runs, start
 //! sub-agents, compact, rewrite what they said, try again, and end.
 //!
-//! [`Agents`] says what the traffic is like; [`Agents::codex`], [`Agents::scaling`] and [`Agents::fleet`] are ready-made.
-//! [`Sessions`] plays it in a closed loop: it hands out a session's next request only after it was told when the answer before
-//! it ended. [`Requests`] is the same with answers that take a nominal time: a trace, as an iterator in the order of time.
-//! Memory is that of the sessions alive. The same settings give the same requests on every machine.
+//! [`Agents`] has the settings; [`Agents::codex`], [`Agents::scaling`] and [`Agents::fleet`] are ready-made.
+//! [`Sessions`] is the closed loop: it gives a session's next request only after the caller has reported the end of the
+//! answer before. [`Requests`] is the open loop, a trace in the order of time, with answers of nominal time. Both keep
+//! only live sessions in memory. The same settings give the same requests on every machine.
 //!
 //! ```
 //! let trace = tidepool_workload::Agents::codex().requests()?;

@@ -1,4 +1,4 @@
-//! What sessions have in common: system prompts and skills, and how a session chooses among them.
+//! The library of shared text: system prompts and skills, and how a session chooses among them.
 
 use fastrand::Rng;
 
@@ -32,7 +32,7 @@ impl Wheel {
     }
 }
 
-/// What is drawn from for every session or turn.
+/// The choices for every session or turn.
 #[derive(Debug)]
 pub(crate) struct Library {
     skills: Wheel,
@@ -47,7 +47,7 @@ impl Library {
         }
     }
 
-    /// A context with what a session begins with. Skills stand in one order, so that sessions with the same ones share them.
+    /// A session's first context. Skills stand in a fixed order, so that sessions with the same skills share them.
     pub(crate) fn begin(&self, agents: &Agents, rng: &mut Rng) -> Context {
         let mut context = Context::new(agents.block_tokens);
         let kind = rng.u32(..agents.system.kinds);

@@ -1,11 +1,11 @@
-//! Ready-made settings.
+//! Ready-made settings of agents' traffic.
 
 use crate::config::{Agents, Arrivals, Compaction, Retries, Service, Shared, Skills, SubAgents, Tool};
 use crate::spread::Spread;
 
-/// Pauses of every tool are spread like this: p90 is 3.25 times the median.
+/// The spread of every tool's pauses: p90 is 3.25 times the median.
 const SIGMA: f64 = 0.92;
-/// No tool takes longer, in seconds.
+/// The longest pause of any tool, in seconds.
 const LONGEST_PAUSE: f64 = 900.0;
 
 const SERVICE: Service = Service { first_token: 0.5, tokens_per_second: 100.0 };
@@ -75,8 +75,8 @@ impl Agents {
         }
     }
 
-    /// Agents that begin sub-agents, compact often and come from several teams. Not fitted to anything: it has what the
-    /// published traffic has little of.
+    /// Agents that start sub-agents, compact often and come from several teams. Fitted to no data: it exercises what
+    /// the published traffic has little of.
     #[must_use]
     pub fn fleet() -> Self {
         Self {

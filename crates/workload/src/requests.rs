@@ -1,4 +1,4 @@
-//! The open loop: a trace, whose times are those of sessions with answers of a nominal length.
+//! The open loop: a trace of sessions whose answers take their nominal time.
 
 use tidepool_trace::{Millis, Request, Source};
 
@@ -7,7 +7,7 @@ use crate::sessions::Sessions;
 use crate::validate::ConfigError;
 
 impl Service {
-    /// How long an answer of so many tokens takes.
+    /// Seconds that an answer of `tokens` tokens takes.
     #[must_use]
     pub fn seconds(&self, tokens: f64) -> f64 {
         self.first_token + tokens / self.tokens_per_second
@@ -19,22 +19,22 @@ impl Service {
 pub struct Requests(Sessions);
 
 impl Agents {
-    /// A trace.
+    /// A trace with these settings.
     ///
     /// # Errors
-    /// A setting that is out of its range.
+    /// If a setting is out of its range.
     pub fn requests(self) -> Result<Requests, ConfigError> {
         self.sessions().map(Requests)
     }
 }
 
 impl Requests {
-    /// The sessions behind them, for who answers himself.
+    /// The sessions behind the requests, for a caller that reports answers itself.
     pub const fn sessions(&mut self) -> &mut Sessions {
         &mut self.0
     }
 
-    /// When the answer to a request ends, nominally.
+    /// The nominal end of a request's answer.
     #[must_use]
     pub fn answered(&self, request: &Request) -> Millis {
         let seconds = self.0.agents().service.seconds(f64::from(request.output_tokens));

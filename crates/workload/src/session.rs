@@ -1,7 +1,7 @@
-//! One session: what it asks next, and what becomes of it when the answer has come.
+//! One session: its next request, and its next step once the answer has come.
 //!
-//! A session draws from a source of its own, made from the seed and its number, so that what it says does not depend on how
-//! fast answers are.
+//! A session draws from its own random source, made from the seed and its number, so that its text does not depend on
+//! the speed of answers.
 
 use fastrand::Rng;
 use tidepool_trace::{Millis, Origin, Request, SessionId, ToolId};
@@ -11,16 +11,16 @@ use crate::context::{Context, Text, mix};
 use crate::library::Library;
 use crate::spread::Spread;
 
-/// What an answer leads to.
+/// The step that an answer leads to.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Step {
-    /// It failed: the same request again.
+    /// The answer failed: the same request comes again.
     Retry,
     /// A tool runs.
     Tool(usize),
     /// Sub-agents run.
     SubAgents(u32),
-    /// It was the last one.
+    /// The session ends.
     End,
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct Session {
     pub(crate) parent: Option<SessionId>,
     rng: Rng,
     context: Context,
-    /// Pieces that the session shares with others: what compaction keeps.
+    /// Number of pieces that the session shares with others, which compaction keeps.
     begin: usize,
     texts: u64,
     turn: u32,
@@ -38,10 +38,10 @@ pub(crate) struct Session {
     pause: Millis,
     answer: u32,
     step: Step,
-    /// Sub-agents that have not ended, and tokens of their reports.
+    /// Sub-agents that have not ended, and the tokens of the reports so far.
     pub(crate) running: u32,
     reports: u32,
-    /// When the last answer ended.
+    /// The end of the last answer.
     answered: Millis,
 }
 
@@ -75,7 +75,7 @@ impl Session {
         session
     }
 
-    /// The next request, at its time. What its answer will lead to is drawn here.
+    /// The next request, at `at`. This also draws the step that its answer will lead to.
     pub(crate) fn ask(&mut self, agents: &Agents, library: &Library, at: Millis) -> Request {
         self.answer = agents.answer.count(&mut self.rng);
         self.step = self.next_step(agents, library);
@@ -115,7 +115,7 @@ impl Session {
         }
     }
 
-    /// The answer has ended: what it leads to, and when the next request comes, if that is known.
+    /// Ends the answer. Returns its step, and the time of the next request, if that is known.
     pub(crate) fn answered(&mut self, agents: &Agents, at: Millis) -> (Step, Option<Millis>) {
         self.answered = at;
         let pause = match self.step {
@@ -136,7 +136,7 @@ impl Session {
         (self.step, Some(Millis(at.0 + pause)))
     }
 
-    /// A sub-agent has ended. The next request's time, if it was the last one.
+    /// Notes the end of a sub-agent. Returns the time of the next request, if that was the last sub-agent.
     pub(crate) fn reported(&mut self, agents: &Agents, report: Spread, at: Millis) -> Option<Millis> {
         self.running = self.running.saturating_sub(1);
         self.reports = self.reports.saturating_add(report.count(&mut self.rng));
@@ -154,7 +154,7 @@ impl Session {
         SessionId(mix(mix(self.id.0, u64::from(self.turn)), u64::from(nth)) | 1 << 63)
     }
 
-    /// The next turn's input: the answer and what came of it are added, unless they make it too long.
+    /// Makes the next turn's input: adds the answer and its result, unless that makes the input too long.
     fn grow(&mut self, agents: &Agents, result: u32) {
         self.turn += 1;
         if self.rng.f64() < agents.rewrite_chance && self.context.pieces() > self.begin {
@@ -172,7 +172,7 @@ impl Session {
         self.say(result.min(limit - self.context.tokens()));
     }
 
-    /// Adds text that nobody else has.
+    /// Adds text that no other session has.
     fn say(&mut self, tokens: u32) {
         self.texts += 1;
         self.context.push(Text(mix(mix(!self.id.0, self.rng.u64(..)), self.texts)), tokens);

@@ -1,4 +1,4 @@
-//! The closed loop: sessions that go on when their answers have come.
+//! The closed loop: sessions that go on when the caller reports their answers.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -13,8 +13,8 @@ use crate::session::{Session, Step};
 use crate::spread::exponential;
 use crate::validate::ConfigError;
 
-/// A source of requests that waits for answers: a session's next request is due a pause after [`Source::answered`] was called
-/// for the one before.
+/// A source of requests that waits for answers: a session's next request is due a pause after [`Source::answered`] was
+/// called for its last one.
 ///
 /// ```
 /// # use tidepool_trace::{Millis, Source};
@@ -31,10 +31,10 @@ pub struct Sessions {
     library: Library,
     arrivals: Rng,
     rate: f64,
-    /// When the next session arrives by itself, in seconds; none when none does any more.
+    /// The time of the next session's arrival, in seconds; none if no more arrive by themselves.
     arrival: Option<f64>,
     arrived: u64,
-    /// Of these, sessions that came because others had ended.
+    /// Sessions of these that followed an ended one.
     followed: u64,
     due: BinaryHeap<Reverse<(Millis, SessionId)>>,
     live: HashMap<SessionId, Session>,
@@ -44,7 +44,7 @@ impl Agents {
     /// Sessions in a closed loop.
     ///
     /// # Errors
-    /// A setting that is out of its range.
+    /// If a setting is out of its range.
     pub fn sessions(self) -> Result<Sessions, ConfigError> {
         self.validate()?;
         let rate = match self.arrivals {
@@ -67,7 +67,7 @@ impl Agents {
         Ok(sessions)
     }
 
-    /// How long a session lives on average, answers taking their nominal time.
+    /// A session's mean life in seconds, with answers of nominal time.
     #[must_use]
     pub fn session_seconds(&self) -> f64 {
         let weight: f64 = self.tools.iter().map(|tool| tool.weight).sum();
@@ -151,12 +151,12 @@ impl Sessions {
         self.agents.sessions.is_none_or(|sessions| self.arrived < sessions)
     }
 
-    /// A session has ended: where their number is fixed, the next one comes.
+    /// Notes the end of a session: where their number is fixed, a new one follows.
     fn follow(&mut self, at: Millis) {
         if matches!(self.agents.arrivals, Arrivals::Fixed(_)) && self.are_more() {
             self.followed += 1;
             self.begin(at);
-            // It may have been the last one.
+            // The session may have been the last one.
             self.arrival = self.arrival.filter(|_| self.are_more());
         }
     }

@@ -4,19 +4,20 @@
 
 use fastrand::Rng;
 
-/// How a quantity is spread: log-normal with a median, and cut at `most`.
+/// A log-normal distribution with a median, cut at `most`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Spread {
-    /// Half of the values are below.
+    /// The median of the values.
     pub median: f64,
-    /// Of the logarithm; 0 makes every value the median. The value at p90 is `exp(1.2816 * sigma)` times the median.
+    /// The standard deviation of the logarithm; 0 makes every value the median. The value at p90 is `exp(1.2816 *
+    /// sigma)` times the median.
     pub sigma: f64,
-    /// No value is above.
+    /// The largest value.
     pub most: f64,
 }
 
 impl Spread {
-    /// Always this value.
+    /// A spread with only this value.
     #[must_use]
     pub const fn fixed(value: f64) -> Self {
         Self { median: value, sigma: 0.0, most: value }
@@ -28,7 +29,7 @@ impl Spread {
         Self { median, sigma, most }
     }
 
-    /// The mean, were it not cut.
+    /// The mean before the cut.
     #[must_use]
     pub fn mean(&self) -> f64 {
         self.median * libm::exp(self.sigma * self.sigma / 2.0)

@@ -1,4 +1,4 @@
-//! Which settings of a generator make sense.
+//! Validation of a generator's settings.
 
 use crate::config::{Agents, Arrivals};
 use crate::spread::Spread;
@@ -7,13 +7,13 @@ use crate::spread::Spread;
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{field} is {value}: it must be from {least} to {most}")]
 pub struct ConfigError {
-    /// The setting.
+    /// The setting's name.
     pub field: String,
-    /// What it is.
+    /// The setting's value.
     pub value: f64,
-    /// The least that it may be.
+    /// The least value allowed.
     pub least: f64,
-    /// The most that it may be.
+    /// The largest value allowed.
     pub most: f64,
 }
 
@@ -38,10 +38,10 @@ impl Spread {
 }
 
 impl Agents {
-    /// Whether every setting is in its range.
+    /// Checks that every setting is in its range.
     ///
     /// # Errors
-    /// The first one that is not.
+    /// The first setting that is not.
     pub fn validate(&self) -> Result<(), ConfigError> {
         within("block_tokens", f64::from(self.block_tokens), 1.0, 65_536.0)?;
         match self.arrivals {
@@ -62,7 +62,7 @@ impl Agents {
         self.validate_sub_agents()
     }
 
-    /// What all sessions begin with, a summary, a task and a turn must fit into the limit, or compaction would not end.
+    /// A session's shared text, a summary, a task and a turn must fit into the limit, or compaction would not end.
     fn validate_shared(&self) -> Result<(), ConfigError> {
         within("system.kinds", f64::from(self.system.kinds), 1.0, 1e6)?;
         within("system.tokens", f64::from(self.system.tokens), 0.0, TOKENS)?;

@@ -1,4 +1,4 @@
-//! What every generated trace promises, whatever the settings.
+//! The promises of every generated trace, for any settings.
 
 use std::collections::{HashMap, HashSet};
 
