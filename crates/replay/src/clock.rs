@@ -1,13 +1,13 @@
-//! Time as the trace has it: faster than ours by the pace.
+//! The trace's clock, which runs faster than real time by the pace.
 
 use crate::progress::Progress;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// How often who waits looks whether the run is to end.
+/// How often a waiting thread checks whether the run ends.
 pub(crate) const STEP: Duration = Duration::from_millis(100);
 
-/// Counts from when somebody first looked at it.
+/// A clock that starts when it is first read.
 #[derive(Debug)]
 pub(crate) struct Clock {
     start: OnceLock<Instant>,
@@ -28,18 +28,18 @@ impl Clock {
         self.start().elapsed().mul_f64(self.pace)
     }
 
-    /// The trace's time, `real` time ago.
+    /// The trace's time as it was `real` time ago.
     pub(crate) fn before(&self, real: Duration) -> Duration {
         self.now().saturating_sub(real.mul_f64(self.pace))
     }
 
-    /// When the trace's time will be `at`; none if that is too far away to say.
+    /// The instant at which the trace's time is `at`; none if that is too far away.
     pub(crate) fn instant(&self, at: Duration) -> Option<Instant> {
         let real = Duration::try_from_secs_f64(at.as_secs_f64() / self.pace).ok()?;
         self.start().checked_add(real)
     }
 
-    /// Takes `seconds` of the trace's time, and says by how much more it took, which at a high pace is much: threads wake up
+    /// Takes `seconds` of the trace's time. Returns the excess, which is large at a high pace, since threads wake up
     /// late. None if the run ended meanwhile.
     pub(crate) fn take(&self, seconds: f64, progress: &Progress) -> Option<Duration> {
         let end = later(self.now(), seconds);

@@ -1,29 +1,29 @@
-//! Whether the pool still answers, as all engines together see it, and when it did not.
+//! Contact with the pool, over all engines: whether it takes blocks, and its outages.
 
 use crate::progress::Counts;
 use std::time::{Duration, Instant};
 use tidepool_locks::Mutex;
 use tidepool_trace::BlockHash;
 
-/// A pool that has taken no block for so long, though asked to, is gone.
+/// A pool that refuses every block for this long is gone.
 const GONE_AFTER: Duration = Duration::from_secs(10);
-/// Outages that are told apart; further ones count with the last.
+/// The most outages; a further one is added to the last.
 const MOST_OUTAGES: usize = 1000;
 
-/// A time in which the pool took nothing, though asked to, and after which it did again. All times are the trace's.
+/// A time in which the pool refused every block, and after which it took blocks again. All times are the trace's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Outage {
-    /// When the first put began that failed.
+    /// The start of the first put that failed.
     pub began: Duration,
-    /// When a block was taken again.
+    /// The time at which the pool took a block again.
     pub ended: Duration,
-    /// Blocks that were not taken meanwhile.
+    /// Blocks refused during the outage.
     pub failed_puts: u64,
-    /// Look-ups that no catalog answered meanwhile.
+    /// Look-ups during the outage that no catalog answered.
     pub failed_lookups: u64,
 }
 
-/// Since when the pool takes nothing, and when else it did not.
+/// The pool's current state and its outages.
 #[derive(Debug, Default)]
 pub(crate) struct Contact {
     // Short sections.
@@ -33,27 +33,27 @@ pub(crate) struct Contact {
 #[derive(Debug, Default)]
 struct State {
     refusing: Option<Refusing>,
-    /// What failed since it last took a block.
+    /// Failures since the pool last took a block.
     failed_puts: u64,
     failed_lookups: u64,
     outages: Vec<Outage>,
 }
 
-/// It has refused everything.
+/// A time in which the pool has refused every block so far.
 #[derive(Debug, Clone, Copy)]
 struct Refusing {
-    /// Since when that is known.
+    /// The instant of the first refusal.
     since: Instant,
-    /// When the first put began that failed, in the trace's time.
+    /// The start of the first put that failed, in the trace's time.
     began: Duration,
-    /// The first block that it did not take.
+    /// The first block refused.
     block: BlockHash,
-    /// What had been counted before.
+    /// The counts at the first refusal.
     counts: Counts,
 }
 
 impl Contact {
-    /// It took a block, or said for a good reason that it does not.
+    /// Notes that the pool took a block, or refused it for a good reason.
     pub(crate) fn took(&self, now: Duration) {
         let mut state = self.state.lock();
         let State { failed_puts, failed_lookups, .. } = *state;
@@ -69,13 +69,13 @@ impl Contact {
         }
     }
 
-    /// No catalog answered a look-up.
+    /// Notes a look-up that no catalog answered.
     pub(crate) fn unanswered(&self) {
         self.state.lock().failed_lookups += 1;
     }
 
-    /// No node takes anything, as these blocks of a put that began at `began`, before which so much had been counted. Says whether
-    /// that has been so for so long that the pool is gone.
+    /// Notes that no node took these blocks, of a put that began at `began` with these `counts`. Returns whether the
+    /// pool is gone after refusing blocks for so long.
     pub(crate) fn refused(&self, block: BlockHash, blocks: usize, began: Duration, counts: Counts) -> bool {
         let mut state = self.state.lock();
         state.failed_puts += blocks as u64;
@@ -87,29 +87,30 @@ impl Contact {
         lasts >= GONE_AFTER
     }
 
-    /// The first block that it has not taken; none while it takes blocks.
+    /// The first block refused; none while the pool takes blocks.
     pub(crate) fn refused_block(&self) -> Option<BlockHash> {
         self.state.lock().refusing.map(|refusing| refusing.block)
     }
 
-    /// What had been counted when it began to refuse everything; none while it takes blocks.
+    /// The counts at the first refusal; none while the pool takes blocks.
     pub(crate) fn counts_before(&self) -> Option<Counts> {
         self.state.lock().refusing.map(|refusing| refusing.counts)
     }
 
-    /// Since when it has refused everything; none while it takes blocks.
+    /// The instant of the first refusal; none while the pool takes blocks.
     pub(crate) fn refusing_since(&self) -> Option<Instant> {
         self.state.lock().refusing.map(|refusing| refusing.since)
     }
 
-    /// When it took nothing for a while.
+    /// All outages that have ended.
     pub(crate) fn outages(&self) -> Vec<Outage> {
         self.state.lock().outages.clone()
     }
 }
 
 impl State {
-    /// Keeps an outage. One of which another engine heard late, when a block had been taken already, is the same as before.
+    /// Adds an outage. An outage that another engine noticed late, when the pool had already taken a block, is part of
+    /// the last one.
     fn outage(&mut self, outage: Outage) {
         let is_full = self.outages.len() >= MOST_OUTAGES;
         match self.outages.last_mut() {

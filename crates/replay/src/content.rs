@@ -1,4 +1,4 @@
-//! What a block has in it: bytes that follow from a number, so that anybody who knows that can check every one of them.
+//! Contents of blocks: bytes that follow from a number, so that any reader who knows the number can check all of them.
 //!
 //! Each word is one multiplication, so that making and checking run near the speed of memory.
 
@@ -11,13 +11,13 @@ const WORD: usize = size_of::<u64>();
 pub struct Content(u64);
 
 impl Content {
-    /// The bytes that follow from `number`: others, for every other number.
+    /// The bytes that follow from `number`, different for every number.
     #[must_use]
     pub const fn of(number: u64) -> Self {
         Self(tidepool_types::mix(number))
     }
 
-    /// Writes them into `block`.
+    /// Fills `block` with these bytes.
     pub fn fill(self, block: &mut [u8]) {
         let mut state = self.0;
         let mut words = block.chunks_exact_mut(WORD);
@@ -29,7 +29,7 @@ impl Content {
         rest.copy_from_slice(&step(&mut state)[..len]);
     }
 
-    /// Whether they are what is in `block`, to the last byte.
+    /// Whether `block` has exactly these bytes.
     #[must_use]
     pub fn matches(self, block: &[u8]) -> bool {
         let mut state = self.0;

@@ -1,4 +1,4 @@
-//! One emulated engine.
+//! An emulated engine.
 
 use crate::clock::{Clock, later};
 use crate::contact::Contact;
@@ -15,10 +15,10 @@ use tidepool_sim::cluster::{Answer, Made};
 use tidepool_sim::{Blocks, Pool};
 use tidepool_trace::{BlockHash, Request};
 
-/// Bytes that are read or written in one call, unless a single block has more.
+/// Bytes of one call to the pool; a larger block is a call of its own.
 const STEP_BYTES: u64 = 16 << 20;
 
-/// One engine. Several requests are served at a time, but looked up and computed one after the other.
+/// An emulated engine. It serves several requests at a time, but looks up and computes them one after another.
 pub(crate) struct Engine<'a> {
     settings: &'a Settings,
     clock: &'a Clock,
@@ -27,9 +27,9 @@ pub(crate) struct Engine<'a> {
     client: Option<Client>,
     // Short sections.
     local: Mutex<Pool>,
-    /// Who is looked up or computed.
+    /// The order in which requests are looked up and computed.
     turns: Turns,
-    /// When the last turn ended, in the trace's time. Used by who has the turn.
+    /// The end of the last turn, in the trace's time. Only the request that has the turn uses it.
     free: Mutex<Duration>,
     /// Requests that are computed or decoded.
     running: AtomicU32,
@@ -48,26 +48,26 @@ impl<'a> Engine<'a> {
         Self { settings, clock, progress, contact, client, local, turns, free, running }
     }
 
-    /// Saves blocks of a request that this engine has decoded as the answer before. An engine would have done so while it decoded,
-    /// so that it takes none of the trace's time.
+    /// Saves blocks that this engine decoded as the session's last answer. A real engine saves them while it decodes,
+    /// so this takes none of the trace's time.
     pub(crate) fn save_decoded(&self, request: &Request, made: &Made) {
         if let Some(client) = &self.client {
             self.store(client, &request.blocks[made.blocks.clone()]);
         }
     }
 
-    /// A request comes, and is to be served.
+    /// Takes a request's place in the order of arrivals.
     pub(crate) fn come(&self) -> Place {
         self.turns.come()
     }
 
-    /// Serves a request that came as `place` and arrived at `arrived`, of which this engine may have `made` some blocks before, in a
-    /// place of the batch that is free from `free` on. It is looked up when the engine gets to it, as in the simulator: what the pool
-    /// holds is loaded while others are looked up and computed, and what it holds nothing of is computed at once. None if the run ended
-    /// before the answer did.
+    /// Serves a request that arrived at `arrived` as `place`, in a slot of the batch that is free from `free` on. This
+    /// engine may have `made` some of its blocks before. The request is looked up when the engine gets to it, as in the
+    /// simulator: blocks of the pool are loaded while other requests are looked up and computed, and a request without
+    /// any is computed at once. None if the run ended before the answer.
     ///
-    /// Times are added up and not read from a clock: what is computed takes what it should, and what the pool does takes what it really
-    /// took, however fast the trace's time passes meanwhile and however late this machine wakes its threads up.
+    /// Times are added up, not read from a clock: computing takes its nominal time, and the pool its real time,
+    /// regardless of the pace and of late wake-ups of this machine's threads.
     pub(crate) fn serve(
         &self,
         request: &Request,
@@ -101,7 +101,7 @@ impl<'a> Engine<'a> {
         at = later(at, prefill);
         *self.free.lock() = at;
         let first_token = at;
-        // Before the next turn, which may be of a request that has the same blocks.
+        // Before the next turn, whose request may have the same blocks.
         self.local.lock().take_in(request, self.clock.now());
         drop(turn);
         self.ask(&mut at, |client| self.store(client, &request.blocks[hits.0 as usize..]));
@@ -113,7 +113,7 @@ impl<'a> Engine<'a> {
         Some(Answer { hits, local, prefill, arrived, first_token, token, done })
     }
 
-    /// Has the pool do something, if there is one, which moves `at` on by the time that it took.
+    /// Calls the pool, if there is one, and moves `at` on by the time taken.
     fn ask<T>(&self, at: &mut Duration, work: impl FnOnce(&Client) -> T) -> Option<T> {
         let client = self.client.as_ref()?;
         let started = Instant::now();
@@ -126,12 +126,12 @@ impl<'a> Engine<'a> {
         format!("{}/{:016x}", self.settings.name, block.0)
     }
 
-    /// Blocks of a call.
+    /// Number of blocks of a call.
     fn step(&self) -> usize {
         (STEP_BYTES / self.settings.cluster.block_bytes).max(1) as usize
     }
 
-    /// Reads what the pool has promised from the start of `blocks`, by `names`; how many came.
+    /// Reads the promised blocks at the start of `blocks`, by `names`. Returns how many came.
     fn load(&self, client: &Client, blocks: &[BlockHash], names: &[String]) -> u64 {
         let promised = names.len();
         let len = self.settings.cluster.block_bytes as usize;
@@ -154,7 +154,7 @@ impl<'a> Engine<'a> {
         loaded as u64
     }
 
-    /// Counts blocks that were promised and are not there, or are other ones.
+    /// Counts promised blocks that are missing or of another run.
     fn note_missing(&self, answers: &[Result<Option<usize>, GetError>]) {
         let len = self.settings.cluster.block_bytes as usize;
         let is_other = |answer: &&Result<Option<usize>, GetError>| match answer {
@@ -167,7 +167,7 @@ impl<'a> Engine<'a> {
         Progress::add(&self.progress.lost_blocks, answers.len() - other - right);
     }
 
-    /// How many of the first of `names` the pool says that it has.
+    /// The number of `names`, from the first, that the pool says it has.
     fn look_up(&self, client: &Client, names: &[String]) -> usize {
         Progress::add(&self.progress.lookups, 1);
         let matches = client.match_prefix(&[names]);
@@ -181,7 +181,7 @@ impl<'a> Engine<'a> {
         promised
     }
 
-    /// Puts what was computed.
+    /// Puts computed blocks.
     fn store(&self, client: &Client, blocks: &[BlockHash]) {
         let len = self.settings.cluster.block_bytes as usize;
         let mut memory = vec![0; len * self.step().min(blocks.len())];
@@ -194,7 +194,7 @@ impl<'a> Engine<'a> {
             let stored = client.put_batch(&items, &PutOptions::default());
             let failed = stored.iter().filter(|stored| stored.is_err()).count();
             let held = stored.iter().flatten().filter(|stored| !stored.moved).count();
-            // Before these are counted: of a pool that is gone, only what came before is.
+            // Before these blocks are counted: a pool that is gone counts only with what came before.
             self.watch(blocks[0], &stored, began);
             self.progress.note_failures(&stored);
             Progress::add(&self.progress.held_blocks, held);
@@ -202,7 +202,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Asks the pool once more for what it refused, if it did: it may only have been slow.
+    /// Puts the first refused block again, if any: the pool may only have been slow.
     pub(crate) fn ask_again(&self) {
         let (Some(client), Some(block)) = (&self.client, self.contact.refused_block()) else { return };
         let mut bytes = vec![0; self.settings.cluster.block_bytes as usize];
@@ -211,7 +211,7 @@ impl<'a> Engine<'a> {
         self.watch(block, &[client.put(self.name(&block), &bytes, &PutOptions::default())], began);
     }
 
-    /// Ends the run when the pool is gone: no node takes anything for a while.
+    /// Ends the run once no node has taken a block for a while.
     fn watch(&self, first: BlockHash, stored: &[Result<Stored, PutError>], began: Duration) {
         let is_gone = |error: &PutError| matches!(error, PutError::NoNode | PutError::Timeout);
         if stored.iter().any(|stored| !stored.as_ref().is_err_and(is_gone)) {

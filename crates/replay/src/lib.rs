@@ -1,12 +1,12 @@
 //! Plays a trace against a real pool, with real bytes, from emulated engines.
 //!
-//! An emulated engine has a cache of its own, looks up in the pool what that lacks, reads it, checks every byte, takes the time that a
-//! GPU would to compute the rest, puts that into the pool and takes the time that decoding would. A block's bytes are made from its
-//! name, so that any engine can tell whether it got the right ones; a single wrong byte fails the run. Computing and waiting can go
-//! faster than they would ([`Settings::pace`]); moving bytes takes the time that it takes.
+//! An emulated engine has a cache of its own. It looks up the missing blocks in the pool, reads them, checks every byte
+//! and takes a GPU's time to compute the rest. It puts the computed blocks into the pool and takes the time to decode.
+//! A block's bytes follow from its name, so that any engine can check them; a single wrong byte fails the run.
+//! Computing and waiting can go faster than real time ([`Settings::pace`]); moving bytes takes its real time.
 //!
-//! Requests come from the same sources as the simulator's ([`tidepool_trace::Source`]), go to engines by the same routing, and
-//! end in the same report, so that the two can be compared.
+//! Requests come from the same sources as the simulator's ([`tidepool_trace::Source`]), the same routing assigns them
+//! to engines, and the report is the same, so that replay and simulation can be compared.
 #![forbid(unsafe_code)]
 
 mod clock;

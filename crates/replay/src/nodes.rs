@@ -1,4 +1,4 @@
-//! Which nodes of the pool went away during a run, as the catalogs see it.
+//! Absences of the pool's nodes during a run, as the catalogs see them.
 
 use crate::clock::{Clock, STEP};
 use crate::progress::Progress;
@@ -11,9 +11,9 @@ use tidepool_types::{Epoch, NodeName};
 
 /// How often the catalogs are asked.
 const LOOK: Duration = Duration::from_secs(1);
-/// By then the catalogs know whether a node that is silent in the end is dead.
+/// Time by which the catalogs have decided whether a silent node is dead.
 const DECIDED: Duration = Duration::from_secs(8);
-/// Absences that are kept; further ones are not.
+/// The most absences that are kept.
 const MOST: usize = 1000;
 
 /// A time in which a node was away. All times are the trace's.
@@ -21,20 +21,21 @@ const MOST: usize = 1000;
 pub struct Absence {
     /// The node.
     pub node: NodeName,
-    /// When it was last heard of.
+    /// The time of the node's last sign of life.
     pub began: Duration,
-    /// When it was there again; none if it was not.
+    /// The time of its return; none if it did not return.
     pub ended: Option<Duration>,
-    /// Whether it stopped on purpose.
+    /// Whether the node left on purpose.
     pub left: bool,
-    /// Whether it was dead for the catalogs, or came back as another incarnation: nobody found what it had held. Else it was
-    /// only silent for a moment.
+    /// Whether the catalogs declared the node dead, or it returned as another incarnation: its blocks could not be
+    /// found. Otherwise it was only silent for a moment.
     pub was_dead: bool,
-    /// Blocks of the whole pool that look-ups promised and reads did not get, from when it was last seen until it was back.
+    /// Blocks of the whole pool that look-ups promised and reads did not get, between the node's last sign of life and
+    /// its return.
     pub lost_blocks: u64,
 }
 
-/// What is known about the pool's nodes.
+/// The pool's nodes, and their absences so far.
 #[derive(Debug, Default)]
 pub(crate) struct Nodes {
     known: BTreeMap<NodeName, Known>,
@@ -45,13 +46,13 @@ pub(crate) struct Nodes {
 #[derive(Debug)]
 struct Known {
     epoch: Epoch,
-    /// Blocks that had been lost when it was last seen.
+    /// Lost blocks at the node's last sign of life.
     lost_before: u64,
     away: Option<Absence>,
 }
 
 impl Nodes {
-    /// Does `work`, and says which nodes of the client's pool went away meanwhile.
+    /// Does `work`. Returns also the absences of the client's nodes meanwhile.
     pub(crate) fn watch<T>(
         client: Option<&Client>,
         clock: &Clock,
@@ -80,7 +81,7 @@ impl Nodes {
         (worked, nodes.finish())
     }
 
-    /// Asks the catalogs, and says whether a node is silent of which they do not know yet whether it is dead.
+    /// Asks the catalogs. Returns whether a node is silent and not yet declared dead.
     fn look(&mut self, client: &Client, clock: &Clock, progress: &Progress) -> bool {
         let (members, lost) = (client.members(), progress.lost_blocks.load(Ordering::Relaxed));
         for node in &members {
@@ -91,12 +92,12 @@ impl Nodes {
         members.iter().filter(is_known).any(|node| node.state == Some(NodeState::Suspect))
     }
 
-    /// What is said about a node now: it was heard of at `heard`, and so many blocks have been lost. A node of which nothing is said is
-    /// as it was: a catalog may have been restarted.
+    /// Notes a catalog's word about a node: the time `heard` of it, with `lost` blocks in all so far. A node without a
+    /// state keeps its old one, since a catalog may have been restarted.
     fn saw(&mut self, node: &PoolNode, heard: Duration, now: Duration, lost: u64) {
         let Some(state) = node.state else { return };
         if !self.known.contains_key(&node.name) {
-            // One that was away all the time is not missed.
+            // A node that was away from the start is not missed.
             if state == NodeState::Alive {
                 let known = Known { epoch: node.epoch, lost_before: lost, away: None };
                 self.known.insert(node.name.clone(), known);
@@ -134,7 +135,8 @@ mod tests {
     use super::*;
     use NodeState::{Alive, Dead, Suspect};
 
-    /// What became of a node of epoch 1 that is looked at every second: its epoch and state, and how many blocks had been lost.
+    /// The absences of a node of epoch 1 that is looked at every second; each look has its epoch, its state and the
+    /// lost blocks.
     fn absences(looks: &[(u64, Option<NodeState>, u64)]) -> Vec<Absence> {
         let mut nodes = Nodes::default();
         for (second, (epoch, state, lost)) in looks.iter().enumerate() {

@@ -1,14 +1,14 @@
-//! What has been seen so far, by all engines.
+//! Progress of a replay: counters over all engines.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tidepool_client::{PutError, Stored};
 
-/// What a prompt counts with at least when it is judged whether this machine keeps up: less lag than that nobody minds.
+/// The least time that a prompt counts with in [`Progress::slowdown`]: a shorter lag does not matter.
 const LEAST_COMPUTING: Duration = Duration::from_millis(250);
 
-/// Counts while a replay runs. Everything about the pool that is not as it should be.
+/// Counters of a running replay, above all of the pool's faults.
 #[derive(Debug, Default)]
 pub struct Progress {
     /// Requests that were answered.
@@ -23,31 +23,31 @@ pub struct Progress {
     pub promised_blocks: AtomicU64,
     /// Of these, blocks that a read did not get.
     pub lost_blocks: AtomicU64,
-    /// Of these, blocks that had another size than this run's: somebody has stored them under the same names.
+    /// Blocks of these with another size than this run's: another run stored them under the same names.
     pub other_blocks: AtomicU64,
-    /// Blocks that the pool did not take.
+    /// Blocks that the pool refused.
     pub failed_puts: AtomicU64,
-    /// Of these, blocks that are larger than what any node could take.
+    /// Blocks of these that are too large for any node.
     pub too_large_puts: AtomicU64,
-    /// Of these, blocks for which no node had room in time.
+    /// Blocks of these for which no node made room in time.
     pub no_space_puts: AtomicU64,
     /// Blocks that were put.
     pub put_blocks: AtomicU64,
     /// Blocks that were held already when they were put.
     pub held_blocks: AtomicU64,
-    /// Microseconds of the trace's time that prompts were to be computed for, and by which they were ready later: requests were sent
-    /// late, or who computed them woke up late.
+    /// Microseconds of the trace's time that prompts should have been computed for, and that they were late: a request
+    /// was sent late, or its thread woke up late.
     computing_micros: AtomicU64,
     lag_micros: AtomicU64,
     /// Prompts that were computed.
     prompts: AtomicU64,
-    /// Whether the run is to end early.
+    /// Whether the caller wants the run to end.
     stop: Arc<AtomicBool>,
-    /// Whether the pool is gone, which ends it too.
+    /// Whether the pool is gone, which also ends the run.
     gone: AtomicBool,
 }
 
-/// What had been counted at a time: as in [`Progress`], which has what each is.
+/// The values of [`Progress`] at one time; that has their meanings.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[expect(missing_docs, reason = "each is the counter of its name")]
 pub struct Counts {
@@ -69,14 +69,14 @@ pub struct Counts {
 /// Why a run ended before all requests were answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Partial {
-    /// Somebody wanted it.
+    /// The caller stopped the run.
     Stopped,
-    /// The pool took nothing any more. What was answered since then, from the engines' own caches or by computing, does not count.
+    /// The pool refused every block for too long. Answers since the first refusal do not count.
     PoolGone,
 }
 
 impl Progress {
-    /// Counts of a run that ends when `stop` is set, as a signal handler may do: what was answered until then counts.
+    /// Counters of a run that ends when `stop` is set, for instance by a signal handler; answers until then count.
     #[must_use]
     pub fn until(stop: Arc<AtomicBool>) -> Self {
         Self { stop, ..Self::default() }
@@ -86,18 +86,18 @@ impl Progress {
         self.gone.store(true, Ordering::Release);
     }
 
-    /// Why the run is to end early, if it is.
+    /// Why the run should end early, if it should.
     pub(crate) fn ending(&self) -> Option<Partial> {
         let is = |flag: &AtomicBool| flag.load(Ordering::Acquire);
         if is(&self.gone) { Some(Partial::PoolGone) } else { is(&self.stop).then_some(Partial::Stopped) }
     }
 
-    /// A request was sent to its engine so much late.
+    /// Notes that a request was sent to its engine this late.
     pub(crate) fn sent(&self, late: Duration) {
         self.lag_micros.fetch_add(late.as_micros() as u64, Ordering::Relaxed);
     }
 
-    /// All counts as they are now.
+    /// The values of all counters.
     #[must_use]
     pub fn counts(&self) -> Counts {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -117,15 +117,16 @@ impl Progress {
         }
     }
 
-    /// A prompt was computed for so many seconds, as it was to be, and so much longer.
+    /// Notes that a prompt was computed for `seconds` as planned, and `late` longer.
     pub(crate) fn computed(&self, seconds: f64, late: Duration) {
         self.prompts.fetch_add(1, Ordering::Relaxed);
         self.computing_micros.fetch_add((1e6 * seconds) as u64, Ordering::Relaxed);
         self.lag_micros.fetch_add(late.as_micros() as u64, Ordering::Relaxed);
     }
 
-    /// How many times as long as they should sending requests and computing prompts took: 1 if this machine kept up. Prompts that
-    /// take next to nothing, as what is held is not computed, count as if they took a little: else every wink were a slowdown.
+    /// The factor by which sending requests and computing prompts took too long: 1 if this machine kept up. A prompt
+    /// that takes next to nothing, because its blocks are held, counts as if it took a little: otherwise every wink
+    /// would be a slowdown.
     #[must_use]
     pub fn slowdown(&self) -> f64 {
         let [computing, lag, prompts] =
@@ -134,7 +135,7 @@ impl Progress {
         if computing > 0.0 { 1.0 + lag / computing } else { 1.0 }
     }
 
-    /// Counts puts that failed, and why.
+    /// Counts puts that failed, by reason.
     pub(crate) fn note_failures(&self, stored: &[Result<Stored, PutError>]) {
         for error in stored.iter().filter_map(|stored| stored.as_ref().err()) {
             Self::add(&self.failed_puts, 1);

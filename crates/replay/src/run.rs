@@ -1,4 +1,4 @@
-//! The run itself: requests go to engines at their times, and answers back to their source.
+//! The run of a replay: sends requests to engines at their times, and answers back to their source.
 
 use crate::clock::{Clock, STEP};
 use crate::contact::{Contact, Outage};
@@ -15,27 +15,27 @@ use tidepool_locks::{Condvar, Mutex};
 use tidepool_sim::cluster::{Answer, Cluster, Decoded, Report, Router};
 use tidepool_trace::{Millis, Request, SessionId, Source};
 
-/// Requests that wait for an engine; with more, arrivals wait, and are late.
+/// Requests that may wait for an engine; with more, arrivals wait and are late.
 const QUEUE: usize = 1 << 16;
 
-/// What a replay has found.
+/// The outcome of a replay.
 #[derive(Debug)]
 pub struct Replay {
-    /// As the simulator's, with real times where bytes move.
+    /// The report as the simulator makes it, with real times where bytes move.
     pub report: Report,
-    /// By how much requests were sent to their engine later than the trace says, at most.
+    /// The largest delay with which a request was sent to its engine.
     pub latest: Duration,
-    /// Why it ended before all requests were answered, if it did.
+    /// Why the run ended before all requests were answered, if it did.
     pub partial: Option<Partial>,
-    /// When the pool took nothing for a while, and then did again. What was asked meanwhile counts, as a miss.
+    /// Times in which the pool refused every block and then took blocks again. Requests meanwhile count, as misses.
     pub outages: Vec<Outage>,
-    /// What was counted as long as there was a pool, which is what the report is about.
+    /// Counts while there was a pool, as in the report.
     pub counts: Counts,
-    /// The same for the whole run.
+    /// Counts of the whole run.
     pub all_counts: Counts,
-    /// Nodes that went away.
+    /// Absences of nodes.
     pub absences: Vec<Absence>,
-    /// How much of the trace's time had passed when all of it had been played.
+    /// The trace's time at the end of the run.
     pub ended: Duration,
 }
 
@@ -45,7 +45,7 @@ struct Arrival {
     at: Duration,
 }
 
-/// What threads share.
+/// State that the threads share.
 struct Shared<'a, S> {
     // Short sections, but for what the source does.
     state: Mutex<State<S>>,
@@ -58,13 +58,13 @@ struct Shared<'a, S> {
 struct State<S> {
     source: S,
     report: Report,
-    /// When the last answer was done.
+    /// The end of the last answer.
     last: Duration,
-    /// Report and last answer of before the pool began to refuse everything, and when that was: they may be the last about a pool.
+    /// Report and last answer at the first refusal of the pool, with its instant: they are final if the pool is gone.
     before: Option<(Instant, Report, Duration)>,
     under_way: usize,
-    /// When sessions heard their last answers, by the clock: at a high pace that is later than those were done, since what the pool did
-    /// took no longer than in reality, and who waits for an answer is not late before it is heard.
+    /// When sessions heard their last answers, by the clock. At a high pace that is after the answers' computed end,
+    /// since the pool takes real time; a session that still waits to hear its answer is not late.
     heard: HashMap<SessionId, Duration>,
 }
 
@@ -78,7 +78,7 @@ impl<S: Source> State<S> {
         self.report.note(cluster, request, answer);
     }
 
-    /// What was found, as long as there was a pool if it has gone; and why that is not all, if it is not.
+    /// The report while there was a pool, and the reason why it is partial, if it is.
     fn finish(mut self, contact: &Contact, ending: Option<Partial>) -> (Report, Option<Partial>) {
         let refusing = contact.refusing_since();
         let before = self.before.filter(|(since, ..)| Some(*since) == refusing);
@@ -91,7 +91,7 @@ impl<S: Source> State<S> {
     }
 }
 
-/// Plays `source`, counting into `progress`, which may also end the run.
+/// Plays `source` and counts into `progress`, which may also end the run.
 pub fn run<S: Source + Send>(
     settings: &Settings,
     source: S,
@@ -99,7 +99,7 @@ pub fn run<S: Source + Send>(
 ) -> Result<Replay, Box<dyn std::error::Error + Send + Sync>> {
     settings.validate()?;
     let engines = settings.cluster.engines as usize;
-    // Each engine is a client of its own, as it would be in a process of its own.
+    // Each engine is a client of its own, as in a process of its own.
     let clients = (0..engines).map(|_| settings.pool.clone().map(Client::connect).transpose());
     let clients = clients.collect::<Result<Vec<_>, _>>()?;
     let clock = &Clock::new(settings.pace);
@@ -119,7 +119,8 @@ pub fn run<S: Source + Send>(
     let playing = || (play(&shared, &engines, clock, settings, progress), clock.now());
     let ((latest, ended), absences) = Nodes::watch(watched.as_ref(), clock, progress, playing);
     let latest = latest?;
-    // All is answered, but the pool refused the last of it: whether it is gone is known when it takes a block, or after a while.
+    // All requests are answered, but the pool refused the last block: taking one, or time, shows whether the pool is
+    // gone.
     while contact.refused_block().is_some() && progress.ending().is_none() {
         engines[0].ask_again();
         std::thread::sleep(STEP);
@@ -130,7 +131,7 @@ pub fn run<S: Source + Send>(
     Ok(Replay { report, latest, partial, outages: contact.outages(), counts, all_counts, absences, ended })
 }
 
-/// Has the engines serve what is sent to them, until there is no more; how late the latest request was.
+/// Lets the engines serve their requests until none is left. Returns the largest delay.
 fn play<S: Source + Send>(
     shared: &Shared<'_, S>,
     engines: &[Engine<'_>],
@@ -157,7 +158,7 @@ fn play<S: Source + Send>(
     })
 }
 
-/// Sends requests to their engines until there are no more; how late the latest one was.
+/// Sends requests to their engines until none is left. Returns the largest delay.
 fn dispatch<S: Source>(
     shared: &Shared<'_, S>,
     queues: &[SyncSender<Arrival>],
@@ -182,7 +183,7 @@ fn dispatch<S: Source>(
                 progress.sent(late);
                 let engine = router.choose(&request) as usize;
                 drop(state);
-                // It fails only when the engine's threads have panicked, which the scope then tells.
+                // Sending fails only if the engine's threads have panicked, which the scope reports.
                 let _ = queues[engine].send(Arrival { request, at });
                 state = shared.state.lock();
                 continue;
@@ -197,7 +198,7 @@ fn dispatch<S: Source>(
     latest
 }
 
-/// Serves requests of one engine until there are no more.
+/// Serves one engine's requests until none is left.
 fn work<S: Source>(
     (engines, number): (&[Engine<'_>], usize),
     arrivals: &Mutex<Receiver<Arrival>>,
@@ -206,7 +207,7 @@ fn work<S: Source>(
     settings: &Settings,
     progress: &Progress,
 ) {
-    // When this place of the engine's batch is free.
+    // The time at which this place of the engine's batch is free.
     let mut free = Duration::ZERO;
     loop {
         // The next request is not taken before this one has its place.

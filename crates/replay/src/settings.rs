@@ -1,4 +1,4 @@
-//! What is emulated.
+//! Settings of a replay.
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -7,16 +7,16 @@ use tidepool_client::ClientConfig;
 use tidepool_sim::cluster::Cluster;
 use tidepool_types::ByteSize;
 
-/// What is emulated, and how fast.
+/// Settings of the emulated engines, and their pace.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Engines, their own caches, speeds, routing and limits. What it says about nodes and networks does not count: these are real.
+    /// Engines, their caches, speeds, routing and limits. Its nodes and networks do not count: these are real.
     pub cluster: Cluster,
-    /// The pool; none for a run without one.
+    /// The pool; none to run without one.
     pub pool: Option<ClientConfig>,
-    /// How much faster than in the trace time passes: pauses, computing and decoding.
+    /// The factor by which the trace's time (pauses, computing, decoding) runs faster than real time.
     pub pace: f64,
-    /// What the names of this run's blocks begin with: runs with other names share nothing.
+    /// The prefix of this run's block names: runs with other prefixes share no block.
     pub name: String,
 }
 
@@ -29,13 +29,13 @@ pub struct InvalidSettings {
     allowed: String,
 }
 
-/// Threads that a replay takes.
+/// Number of threads that a replay may take.
 const THREADS: RangeInclusive<u64> = 1..=4096;
-/// What a block may have.
+/// Size that a block may have.
 const BLOCK_BYTES: RangeInclusive<ByteSize> = ByteSize(1)..=ByteSize(1 << 30);
 
 impl Settings {
-    /// What [`Settings::pace`] may be.
+    /// Values allowed for [`Settings::pace`].
     pub const PACES: RangeInclusive<f64> = 1e-3..=1e6;
 
     pub(crate) fn validate(&self) -> Result<(), InvalidSettings> {

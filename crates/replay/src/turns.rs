@@ -1,4 +1,4 @@
-//! Whose turn it is on an engine: it looks up or computes one request at a time, whoever came first.
+//! Turns on an engine, which looks up or computes one request at a time, in the order of arrival.
 
 use std::collections::BTreeSet;
 use tidepool_locks::{Condvar, Mutex};
@@ -18,16 +18,16 @@ struct State {
     is_taken: bool,
 }
 
-/// A place in the order of arrivals. It stays the same while a request is loaded: then it comes before all that came later.
+/// A place in the order of arrivals. A request keeps it while it is loaded, and then goes before all later ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place(u64);
 
-/// A turn, which ends when this is dropped.
+/// A turn, which ends when dropped.
 #[derive(Debug)]
 pub(crate) struct Turn<'a>(&'a Turns);
 
 impl Turns {
-    /// A request comes. Those that come later wait for it, so that it must wait for its turn and take it.
+    /// Takes the next place. Later requests wait for this one, so the caller must wait for its turn and take it.
     pub(crate) fn come(&self) -> Place {
         let mut state = self.state.lock();
         state.came += 1;
