@@ -1,4 +1,4 @@
-//! What tests of several crates need. A dependency of tests only.
+//! Tools for tests of several crates; a dependency of tests only.
 //!
 //! ```
 //! use std::sync::atomic::{AtomicBool, Ordering};
@@ -63,7 +63,7 @@ pub fn content(seed: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Flips a bit of the file's byte `at`: damage, behind the back of everybody who has the file mapped.
+/// Flips a bit of the file's byte `at`, unnoticed by processes that have the file mapped.
 ///
 /// # Panics
 /// When the file has no such byte, or cannot be written.
@@ -73,10 +73,10 @@ pub fn flip_bit(file: &File, at: u64) {
     file.write_all_at(&[byte[0] ^ 1], at).expect("the file can be written");
 }
 
-/// The number under `name` among `metrics`; of a histogram, how many observations it has.
+/// The number under `name` among `metrics`; of a histogram, the number of its observations.
 ///
 /// # Panics
-/// When there is none.
+/// When `metrics` has none of this name.
 #[must_use]
 pub fn number(metrics: &[Metric], name: &str) -> u64 {
     match metrics.iter().find(|metric| metric.name == name).map(|metric| &metric.value) {
