@@ -1,4 +1,4 @@
-//! Files that commands write: looked at before the work begins, written beside their place, and put there when they are whole.
+//! Output files of commands: checked before the work begins, written beside their place, and moved there once whole.
 
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use std::fs::{File, canonicalize, metadata, remove_file, rename};
@@ -6,7 +6,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-/// A file's name on the command line. Standard output is none: reports go there.
+/// A file's name on the command line. Standard output is not allowed: reports go there.
 pub(crate) fn name() -> impl TypedValueParser<Value = PathBuf> {
     PathBufValueParser::new().try_map(|path| {
         let is_output = path == Path::new("-");
@@ -14,18 +14,18 @@ pub(crate) fn name() -> impl TypedValueParser<Value = PathBuf> {
     })
 }
 
-/// Whether two names are one file's.
+/// Whether two names mean one file.
 pub(crate) fn is_same(one: &Path, other: &Path) -> bool {
     let id = |path: &Path| metadata(path).map(|found| (found.dev(), found.ino()));
     id(one).is_ok_and(|one| id(other).is_ok_and(|other| one == other))
 }
 
-/// Whether something other than a file is there, which would be replaced by one: a directory, a device, a link to nothing.
+/// Whether `path` is something other than a file, which a file would replace: a directory, a device, a link to nothing.
 pub(crate) fn is_in_the_way(path: &Path) -> bool {
     metadata(path).map_or_else(|_| path.is_symlink(), |found| !found.is_file())
 }
 
-/// Says why `path` cannot be written, if so, before hours of work are spent on what is to be in it.
+/// Fails if `path` cannot be written, before hours of work are spent on its content.
 pub(crate) fn check(path: &Path) -> Result<(), String> {
     let blame = |error: io::Error| format!("{}: {error}", path.display());
     if is_in_the_way(path) {
@@ -35,7 +35,7 @@ pub(crate) fn check(path: &Path) -> Result<(), String> {
     File::create_new(&part).and_then(|_| remove_file(&part)).map_err(blame)
 }
 
-/// Makes `bytes` the content of `path`: all of them or none. Says which file it could not write.
+/// Makes `bytes` the content of `path`: all of them or none. An error names the file.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), String> {
     check(path)?;
     let part = beside(path);
@@ -47,12 +47,12 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), String> {
     write().inspect_err(|_| drop(remove_file(&part))).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// Where the file is, past links to it.
+/// The file's place, with links followed.
 pub(crate) fn place(path: &Path) -> PathBuf {
     canonicalize(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// A name of this process's own in the same directory.
+/// A name in the same directory that only this process uses.
 pub(crate) fn beside(path: &Path) -> PathBuf {
     let mut part = place(path).into_os_string();
     part.push(format!(".{}.part", std::process::id()));

@@ -4,7 +4,7 @@ use serde_json::Value;
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt as _};
 use tidepool_types::Key;
 
-/// The key that `argument` means: its own bytes, or those that it spells out if `hex`.
+/// The key that `argument` stands for: its own bytes, or its hexadecimal digits if `hex`.
 pub fn parse(argument: &OsStr, hex: bool) -> Result<Vec<u8>, String> {
     let bytes = if hex { from_hex(argument.as_bytes())? } else { argument.as_bytes().to_vec() };
     Key::new(&bytes).map_err(|error| error.to_string())?;

@@ -1,8 +1,8 @@
 //! The `tidepool` command: runs a pool, talks to one and measures one.
 //!
-//! The command line ([`commands`]) becomes a checked configuration ([`config`]), and one short file per command does the
-//! rest. A [`daemon`] is a catalog or a node with [`logs`] and pages for the outside ([`expose`]). [`mod@bench`] measures the
-//! pool against what the machine can do. Nothing here knows how blocks are stored or moved.
+//! The command line ([`commands`]) becomes a checked configuration ([`config`]), and one short file per command does
+//! the rest. A [`daemon`] is a catalog or a node with [`logs`] and pages ([`expose`]). [`mod@bench`] compares the
+//! pool's speed with the machine's. This crate does not know how blocks are stored or moved.
 //!
 //! ```
 //! assert_eq!(tidepool::run(["tidepool", "config", "show"]), tidepool::Status::SUCCESS);
@@ -27,14 +27,14 @@ use commands::Usage;
 use config::{ConfigError, FieldErrors};
 use std::{error::Error, ffi::OsString, process::ExitCode, process::Termination};
 
-/// A command's exit status; docs/operations/commands.md says what each means.
+/// A command's exit status; docs/operations/commands.md has the meanings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Status(pub u8);
 
 impl Status {
-    /// The command did what it was asked.
+    /// The command did its work.
     pub const SUCCESS: Self = Self(0);
-    /// It did not, and standard error says why.
+    /// The command failed, and standard error has the reason.
     pub const FAILURE: Self = Self(1);
 }
 
@@ -63,7 +63,7 @@ pub fn run<T: Into<OsString> + Clone>(args: impl IntoIterator<Item = T>) -> Stat
     }
 }
 
-/// Whether the command line is to blame. A bad value in a file is not its fault.
+/// Whether a mistake on the command line is the error. A bad value in a file is not.
 fn is_usage(error: &(dyn Error + 'static)) -> bool {
     error.is::<Usage>() || error.is::<FieldErrors>() || matches!(error.downcast_ref(), Some(ConfigError::Flag(_)))
 }

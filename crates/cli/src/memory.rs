@@ -1,7 +1,8 @@
-//! How much memory is left for this process: of the machine, of its control groups and of its own limit (`ulimit -v`).
+//! Headroom: the memory left for this process, of the machine, of its control groups and of its own limit (`ulimit
+//! -v`).
 //!
-//! What a command keeps of a trace may be more than there is, and a process that asks for too much is killed without a word. So
-//! commands ask here now and then, and end in order with what they have found.
+//! A command may want to keep more of a trace than memory allows, and a process that asks for too much is killed
+//! without a message. So commands check their headroom from time to time, and end in order with the results so far.
 
 use rustix::process::{Resource, getrlimit};
 use std::fs::read_to_string;
@@ -9,17 +10,17 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Left alone, for what does not grow with the trace.
+/// Bytes left free for everything that does not grow with the trace.
 const RESERVE: u64 = 16 << 20;
 /// Bytes that a piece of a trace may take.
 const PIECE: u64 = 256;
-/// Pieces that are kept between two looks: few where memory is short.
+/// Pieces that are kept between two checks: few where memory is short.
 const PIECES: RangeInclusive<u64> = 1 << 12..=1 << 22;
 
 /// Whether there is room for more of a trace, which comes in pieces.
 #[derive(Debug)]
 pub(crate) struct Headroom {
-    /// Bytes that the process had when it began.
+    /// Bytes that the process had when the trace began.
     before: u64,
     /// The most pieces that came at once so far.
     most: AtomicU64,
@@ -28,13 +29,13 @@ pub(crate) struct Headroom {
 }
 
 impl Headroom {
-    /// From now on.
+    /// The headroom from now on.
     pub(crate) fn new() -> Self {
         let before = own().map_or(0, |own| own.resident);
         Self { before, most: AtomicU64::new(0), until_next_look: AtomicU64::new(0), is_low: AtomicBool::new(false) }
     }
 
-    /// So many more pieces are kept.
+    /// Notes that `pieces` more pieces are kept.
     pub(crate) fn take(&self, pieces: u64) {
         let most = self.most.fetch_max(pieces, Ordering::Relaxed).max(pieces);
         match self.until_next_look.load(Ordering::Relaxed).checked_sub(pieces) {
@@ -43,7 +44,7 @@ impl Headroom {
         }
     }
 
-    /// Something is done with pieces that came before, which may take memory too.
+    /// Notes work on earlier pieces, which may take memory too.
     pub(crate) fn work(&self) {
         self.take(self.most.load(Ordering::Relaxed));
     }
@@ -51,21 +52,21 @@ impl Headroom {
     fn look(&self, most: u64) {
         self.until_next_look.store(*PIECES.end(), Ordering::Relaxed);
         let (Some(own), Some(left)) = (own(), left()) else { return };
-        // A table that is full gets another of twice its size, and is there until all of it is in that one.
+        // A full table grows to one of twice its size, and both exist until all entries have moved.
         let growth = own.resident.saturating_sub(self.before).saturating_mul(2);
         let needed = RESERVE.saturating_add(growth).saturating_add(most.saturating_mul(PIECE));
         let Some(spare) = left.checked_sub(needed) else { return self.is_low.store(true, Ordering::Relaxed) };
-        // What a piece takes counts three times: it is taken, and so is what is needed to double it.
+        // A piece counts three times: for itself, and for doubling the table that holds it.
         self.until_next_look.store((spare / (4 * PIECE)).clamp(*PIECES.start(), *PIECES.end()), Ordering::Relaxed);
     }
 
-    /// Whether too little is left to go on.
+    /// Whether too little memory is left to go on.
     pub(crate) fn is_low(&self) -> bool {
         self.is_low.load(Ordering::Relaxed)
     }
 }
 
-/// What this process has, in bytes.
+/// This process's memory, in bytes.
 struct Own {
     mapped: u64,
     resident: u64,
@@ -78,7 +79,7 @@ fn own() -> Option<Own> {
     Some(Own { mapped: bytes(pages.next()??), resident: bytes(pages.next()??) })
 }
 
-/// Bytes that this process may still take; none if nothing says so.
+/// Bytes that this process may still take; none if no limit is known.
 fn left() -> Option<u64> {
     let machine = read_to_string("/proc/meminfo").ok().and_then(|text| field(&text, "MemAvailable:"));
     let machine = machine.map(|kib| kib.saturating_mul(1024));
@@ -88,17 +89,17 @@ fn left() -> Option<u64> {
     [machine, limit, groups].into_iter().flatten().min()
 }
 
-/// Where control groups are mounted.
+/// The mount of control groups.
 const ROOT: &str = "/sys/fs/cgroup";
 
-/// The number behind a name in a page of names and numbers.
+/// The number behind `name` in a text of names and numbers.
 fn field(text: &str, name: &str) -> Option<u64> {
     let mut words =
         text.lines().map(str::split_whitespace).find_map(|mut words| (words.next()? == name).then_some(words))?;
     words.next()?.parse().ok()
 }
 
-/// Bytes that the control groups of a process with this `/proc/PID/cgroup` may still take, those around them included.
+/// Bytes that the control groups of a process may still take, given its `/proc/PID/cgroup`; enclosing groups included.
 fn left_in_groups(text: &str, root: &Path) -> Option<u64> {
     let groups = text.lines().filter_map(|line| {
         let mut parts = line.splitn(3, ':');
@@ -112,11 +113,11 @@ fn left_in_groups(text: &str, root: &Path) -> Option<u64> {
     groups.filter_map(|(root, path, files)| files.least_left(&root, path)).min()
 }
 
-/// What the files of a control group are called.
+/// Names of a control group's files.
 struct Files {
     most: &'static str,
     used: &'static str,
-    /// In `memory.stat`: bytes of files, which are given up when memory is needed.
+    /// Names in `memory.stat` of bytes of cached files, which the kernel gives up under pressure.
     cached: [&'static str; 2],
 }
 
@@ -128,13 +129,13 @@ const LEGACY: Files = Files {
 };
 
 impl Files {
-    /// Of a group and all groups around it, the root's included: in a container that may be its own.
+    /// The least of a group and all enclosing groups, the root included: in a container the root may be its own group.
     fn least_left(&self, root: &Path, path: &str) -> Option<u64> {
         let path = Path::new(path.trim_start_matches('/'));
         path.ancestors().filter_map(|part| self.left(&root.join(part))).min()
     }
 
-    /// None where there is no limit, or no group.
+    /// Bytes that a group may still take; none without a limit or a group.
     fn left(&self, group: &Path) -> Option<u64> {
         let number = |name: &str| read_to_string(group.join(name)).ok()?.trim().parse::<u64>().ok();
         let (most, used) = (number(self.most)?, number(self.used)?);

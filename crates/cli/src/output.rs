@@ -1,6 +1,6 @@
 //! Standard output, for people or for the machines that read `--json`; and standard error.
 //!
-//! A reader that has gone away is no error: it has all it wanted. Every function says whether somebody still reads.
+//! A reader that has gone away is no error: it has all that it wanted. Every function returns whether a reader is left.
 
 use std::io::{self, ErrorKind, Write as _};
 
@@ -24,7 +24,7 @@ pub fn bytes(bytes: &[u8]) -> io::Result<bool> {
     }
 }
 
-/// Says `text`, a line or more, on standard error. If that cannot be written to, there is nobody left to tell.
+/// Prints `text`, a line or more, on standard error. Ignores failures: no reader is left to tell.
 pub fn complain(text: &str) {
     text.lines().for_each(|line| drop(writeln!(io::stderr(), "tidepool: {line}")));
 }

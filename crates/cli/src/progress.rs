@@ -1,4 +1,4 @@
-//! Progress on standard error: only in a terminal, and only where there is something to wait for.
+//! Progress on standard error: only in a terminal, and only for work that takes a while.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use std::{
@@ -8,14 +8,14 @@ use std::{
     time::Duration,
 };
 
-/// Work on fewer bytes is over before anybody could read a bar.
+/// The bytes from which work gets a bar; less work is over before a bar can be read.
 const WORTH_A_BAR: u64 = 16 << 20;
-/// Work that takes no longer gets no spinner.
+/// The time after which work gets a spinner.
 const PATIENCE: Duration = Duration::from_millis(500);
 /// How often a spinner turns.
 const TURN: Duration = Duration::from_millis(100);
 
-/// A bar over `total` bytes, hidden where nobody would see or need it.
+/// A bar over `total` bytes, hidden where it would not be seen or needed.
 pub fn bytes(what: &'static str, total: u64) -> ProgressBar {
     if total < WORTH_A_BAR || !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
@@ -25,7 +25,7 @@ pub fn bytes(what: &'static str, total: u64) -> ProgressBar {
     ProgressBar::new(total).with_style(style).with_message(what)
 }
 
-/// Does `work`; if that takes a while, a spinner says so.
+/// Does `work`; shows a spinner if that takes a while.
 pub fn waiting<T>(what: &'static str, work: impl FnOnce() -> T) -> T {
     if !std::io::stderr().is_terminal() {
         return work();
@@ -38,7 +38,7 @@ pub fn waiting<T>(what: &'static str, work: impl FnOnce() -> T) -> T {
                 let style = style.unwrap_or_else(|_| ProgressStyle::default_spinner());
                 let spinner = ProgressBar::new_spinner().with_style(style).with_message(what);
                 spinner.enable_steady_tick(TURN);
-                // The other end is dropped when the work is done.
+                // The sender is dropped when the work is done.
                 let _ = over.recv();
                 spinner.finish_and_clear();
             }

@@ -1,4 +1,4 @@
-//! What commands say about nodes that are dead or gone: never "not there" where it may be.
+//! Commands and dead or missing nodes: a block that such a node may hold is never reported as not there.
 
 mod common;
 

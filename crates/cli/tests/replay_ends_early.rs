@@ -1,4 +1,4 @@
-//! A replay that is stopped, or whose pool vanishes, says what it found until then, and that this is not all.
+//! A replay that is stopped, or whose pool vanishes, reports the results so far, and says that they are partial.
 
 mod common;
 

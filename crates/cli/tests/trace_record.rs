@@ -1,4 +1,4 @@
-//! `tidepool trace record` on a real pool: what was looked up is in the trace, no more and no less, and nobody else notices.
+//! `tidepool trace record` on a real pool: the trace has exactly the look-ups, and no client notices the recording.
 
 mod common;
 

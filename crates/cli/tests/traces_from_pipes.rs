@@ -1,4 +1,4 @@
-//! Commands that wait for a trace that comes through a pipe heed a signal: what came is told, and nobody waits for more.
+//! Commands that read a trace from a pipe obey a signal: they report the requests so far, and wait for no more.
 
 mod common;
 

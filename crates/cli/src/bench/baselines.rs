@@ -12,7 +12,7 @@ use tidepool_types::ByteSize;
 /// Time to set a side up: to allocate and touch its memory, which is slow on virtual machines.
 const SETUP: Duration = Duration::from_secs(60);
 
-/// Bytes per call that raw sockets are tried with; the best counts.
+/// Bytes per call for raw sockets; the fastest counts.
 pub const SOCKET_CALLS: [ByteSize; 3] = [ByteSize(64 << 10), ByteSize(256 << 10), ByteSize(1 << 20)];
 
 /// Starts memcpy in 2 MiB calls.
@@ -54,7 +54,7 @@ pub fn raw_socket(plan: &Plan) -> Result<(Side, Side), BenchError> {
     Ok((sender, receiver))
 }
 
-/// Measures all of them, in turn. `step` is told of every sample.
+/// Measures all baselines in turn. Calls `step` for every sample.
 pub fn measure(plan: &Plan, mut step: impl FnMut(&str)) -> Result<Vec<Samples>, BenchError> {
     step("setting up");
     let (_sender, receiver) = raw_socket(plan)?;
@@ -70,7 +70,7 @@ pub fn measure(plan: &Plan, mut step: impl FnMut(&str)) -> Result<Vec<Samples>, 
     alternate(&mut sides, &lanes, plan.samples, plan.deadline, step)
 }
 
-/// How many times [`measure`] calls `step`.
+/// Number of calls of `step` in [`measure`].
 pub fn steps(plan: &Plan) -> u64 {
     1 + (plan.samples as u64 + 1) * (3 + SOCKET_CALLS.len() as u64)
 }

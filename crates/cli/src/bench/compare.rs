@@ -1,4 +1,4 @@
-//! Takes samples from several sides in turn, so that whatever else the machine does hits all of them alike.
+//! Takes samples from several sides in turn, so that other work on the machine hits all sides alike.
 
 use super::{BenchError, serve::Sample, side::Side};
 use serde::Serialize;
@@ -8,30 +8,30 @@ use tidepool_types::Deadline;
 /// The longest that one sample may take.
 const LONGEST_SAMPLE: Duration = Duration::from_secs(60);
 
-/// One line of a comparison: a side, and the way it is to do its work.
+/// One line of a comparison: a side, and a variant of its work.
 #[derive(Debug)]
 pub struct Lane {
     /// Its name in the report.
     pub name: String,
-    /// Which of the sides it uses; lanes may share one.
+    /// The index of its side; lanes may share one.
     pub side: usize,
     /// Passed to the side with every run.
     pub variant: u64,
 }
 
-/// What one lane reached.
+/// The samples of one lane.
 #[derive(Debug, Clone, Serialize)]
 pub struct Samples {
     /// The lane's name.
     pub name: String,
-    /// Bytes or operations a second, in the middle.
+    /// The median, in bytes or operations a second.
     pub median_per_s: f64,
     /// Every timing, in order, as bytes or operations a second.
     pub per_s: Vec<f64>,
 }
 
-/// Takes `count` samples of every lane, one lane after the other, after one round that is thrown away. `step` is told of
-/// every sample.
+/// Takes `count` samples of every lane, lane by lane, after a first round that does not count. Calls `step` for every
+/// sample.
 pub fn alternate(
     sides: &mut [Side],
     lanes: &[Lane],
@@ -57,7 +57,7 @@ pub fn alternate(
     Ok(lanes.iter().zip(rates).map(samples).collect())
 }
 
-/// The value in the middle, or between the two in the middle; zero of none.
+/// The middle value, or the mean of the two middle ones; zero for no values.
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);

@@ -1,4 +1,5 @@
-//! What the benchmark's blocks contain: bytes that follow from a seed and the block's key, so that any process can verify any block.
+//! Contents of the benchmark's blocks: bytes that follow from a seed and the block's key, so that any process can
+//! verify them.
 
 use tidepool_replay::Content;
 use tidepool_types::{BlockId, Key, TenantSecret, mix};
@@ -32,7 +33,7 @@ pub fn fill_numbered(seed: u64, block_len: usize, memory: &mut [u8]) {
     }
 }
 
-/// The number of the first consecutive block of `block_len` bytes in `memory` that is not the numbered one.
+/// The number of the first consecutive block of `block_len` bytes in `memory` that differs from the numbered one.
 pub fn first_wrong(seed: u64, block_len: usize, memory: &[u8]) -> Option<u64> {
     let wrong = |(index, block): (usize, &[u8])| (!numbered(seed, index as u64).matches(block)).then_some(index as u64);
     memory.chunks(block_len).enumerate().find_map(wrong)

@@ -1,8 +1,9 @@
-//! What is measured and what it must reach: the one table behind the JSON fields, the printed table and `--only`.
+//! The goals: the fields to measure and the values that they must reach. One table for the JSON fields, the printed
+//! table and `--only`.
 
 use Floor::{AtLeast, AtMost};
 
-/// What a value must be.
+/// The bound that a value must meet.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Floor {
     /// This or more.
@@ -28,11 +29,11 @@ pub struct Goal {
     pub field: &'static str,
     /// The key inside the field, where the field is an object.
     pub part: Option<&'static str>,
-    /// What is measured.
+    /// The quantity measured.
     pub what: &'static str,
-    /// What it must be.
+    /// The bound that it must meet.
     pub floor: Floor,
-    /// A field that may hold instead of this one.
+    /// A field whose goal may be met instead of this one.
     pub or: Option<&'static str>,
 }
 
@@ -48,7 +49,7 @@ const fn either(field: &'static str, what: &'static str, floor: f64, or: &'stati
     Goal { field, part: None, what, floor: Floor::AtLeast(floor), or: Some(or) }
 }
 
-/// Every number, in the order in which they are printed.
+/// All goals, in the order in which they are printed.
 pub const GOALS: [Goal; 12] = [
     goal("shm_get_vs_memcpy", "get, 2 MiB blocks, batches of 32, to memcpy", AtLeast(0.90)),
     either("shm_get_4KiB_keys_per_s", "get, 4 KiB blocks, batches of 32", 2e6, "shm_get_4KiB_vs_memcpy"),

@@ -1,9 +1,9 @@
-//! What a result depends on: the machine and the build.
+//! The machine and the build that a result depends on.
 
 use serde::Serialize;
 use std::{fs, process::Command};
 
-/// Where and with what a result was measured.
+/// The machine and the build of a result.
 #[derive(Debug, Clone, Serialize)]
 pub struct Machine {
     /// The processor's name.
@@ -12,11 +12,11 @@ pub struct Machine {
     pub cores: usize,
     /// The kernel's release.
     pub kernel: String,
-    /// Whether ordinary memory may come in huge pages, as the kernel writes it.
+    /// The kernel's setting of huge pages for ordinary memory, as the kernel writes it.
     pub huge_pages: String,
     /// The version of this program.
     pub version: &'static str,
-    /// The commit that was built or, where that is not known, the one of the working directory.
+    /// The commit of the build or, where that is unknown, of the working directory.
     pub commit: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Memory of the kind a pool has: a file under /dev/shm, mapped shared. The file has no name, so nothing is left behind.
+//! Memory like a pool's: a file under /dev/shm, mapped shared. The file has no name, so no file is left behind.
 
 use rustix::{
     fs::{Mode, OFlags},
@@ -10,7 +10,7 @@ use std::{
     ptr::NonNull,
 };
 
-/// A shared mapping of a nameless file that only this process has.
+/// A shared mapping of a nameless file that no other process has.
 #[derive(Debug)]
 pub(super) struct SharedMemory {
     start: NonNull<u8>,
@@ -18,7 +18,7 @@ pub(super) struct SharedMemory {
 }
 
 impl SharedMemory {
-    /// `len` bytes, allocated: too little memory is an error here and not a fault later.
+    /// Maps `len` bytes and allocates them: too little memory is an error here, not a fault later.
     pub(super) fn new(len: usize) -> io::Result<Self> {
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
         let file = rustix::fs::open("/dev/shm", flags, Mode::RUSR | Mode::WUSR)?;

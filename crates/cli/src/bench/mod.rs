@@ -1,10 +1,11 @@
-//! The benchmark: what the pool reaches, as a ratio to what this machine can do, in one run.
+//! The benchmark: the pool's speed as a ratio to the machine's, in one run.
 //!
-//! Every side of a comparison is a process of its own: this program started again with the hidden command `bench-side` and
-//! a [`SidePlan`]. The parent ([`side::Side`]) tells it `run` and `verify` over a pipe; [`serve`] is the other end. Sides take
-//! turns ([`compare`]), all memory is touched before the first timing, the first round is a warm-up that is thrown away,
-//! and every byte is verified after each timing and outside of it. What is measured and what it must reach is the table in
-//! [`goals`]; a field that was not measured is null. [`against`] compares two builds of this program by such runs.
+//! Every side of a comparison is a process of its own: this program with the hidden command `bench-side` and a
+//! [`SidePlan`]. The parent ([`side::Side`]) sends it `run` and `verify` over a pipe; [`serve`] is the other end. Sides
+//! take turns ([`compare`]). All memory is touched before the first timing, the first round is a warm-up that does not
+//! count, and every byte is verified after each timing and outside of it. The table in [`goals`] has the fields and the
+//! values that they must reach; a field that was not measured is null. [`against`] compares two builds of this program
+//! by such runs.
 
 pub mod against;
 pub mod baselines;
@@ -28,27 +29,27 @@ pub use report::Report;
 pub use sides::{SideArgs, SidePlan};
 pub use stopwatch::PlantedDelay;
 
-/// Footprints below this measure the caches, not the memory.
+/// Smaller footprints measure the caches, not the memory.
 pub const FULL_FOOTPRINT: ByteSize = ByteSize(1 << 30);
 
-/// How to measure.
+/// Settings of a benchmark.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// Timings per side, after the warm-up; the result is their median.
     pub samples: usize,
     /// Bytes of source and of destination of every copy.
     pub footprint: ByteSize,
-    /// Decides contents and orders, the same in every process.
+    /// The seed of contents and orders, the same in every process.
     pub seed: u64,
     /// TCP connections, each with a thread on both ends.
     pub streams: u32,
-    /// Socket buffers, or what the kernel chooses.
+    /// Size of socket buffers; none for the kernel's choice.
     pub socket_buffer: Option<ByteSize>,
-    /// Fields to measure; all when empty.
+    /// Fields to measure; all if empty.
     pub only: Vec<String>,
-    /// How much longer the pool's own side is to take, for checking that a comparison of builds sees it.
+    /// Planted delay of the pool's own side, to check that a comparison of builds sees it.
     pub planted_delay: PlantedDelay,
-    /// When the whole benchmark must be over.
+    /// The end of the whole benchmark.
     pub deadline: Deadline,
 }
 
@@ -59,23 +60,23 @@ impl Plan {
     }
 }
 
-/// Why a benchmark could not be carried through.
+/// Why a benchmark could not be finished.
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
-    /// A side's process could not be started or talked to.
+    /// A side's process could not be started, or its pipe failed.
     #[error("side {side}: {source}")]
     Io {
         /// The side.
         side: String,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// A side reported an error, or something that is not an answer.
+    /// A side reported an error, or gave no valid answer.
     #[error("side {side}: {message}")]
     Side {
         /// The side.
         side: String,
-        /// What it said.
+        /// The side's message.
         message: String,
     },
     /// A side did not answer in time.
@@ -83,7 +84,7 @@ pub enum BenchError {
     TimedOut {
         /// The side.
         side: String,
-        /// How long was waited.
+        /// The time waited.
         waited: Duration,
     },
     /// The time for the whole benchmark is over.

@@ -1,4 +1,4 @@
-//! What a benchmark found: as one JSON object for machines and as a table for people.
+//! The report of a benchmark: a JSON object for machines, a table for people.
 
 use super::{
     Plan,
@@ -9,7 +9,7 @@ use super::{
 use serde_json::{Map, Value, json};
 use std::{collections::BTreeMap, fmt::Write as _};
 
-/// The numbers, and everything needed to judge them.
+/// The values, and the context that they need.
 #[derive(Debug)]
 pub struct Report {
     machine: Machine,
@@ -20,7 +20,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// A report with nothing measured yet.
+    /// A report without values.
     pub fn new(machine: Machine, plan: Plan) -> Self {
         Self { machine, plan, values: BTreeMap::new(), comparisons: BTreeMap::new(), notes: Vec::new() }
     }
@@ -30,12 +30,12 @@ impl Report {
         self.values.insert((field, part), value);
     }
 
-    /// Keeps what each side of a comparison reached.
+    /// Adds the samples of each side of a comparison.
     pub fn keep(&mut self, comparison: impl Into<String>, samples: Vec<Samples>) {
         self.comparisons.insert(comparison.into(), samples);
     }
 
-    /// Says something that the numbers do not, such as why a field is null.
+    /// Adds a remark, such as why a field is null.
     pub fn note(&mut self, note: impl Into<String>) {
         self.notes.push(note.into());
     }
@@ -45,7 +45,7 @@ impl Report {
         &self.comparisons
     }
 
-    /// One object with every field, null where not measured, and the context.
+    /// A JSON object with every field, null where not measured, and the context.
     pub fn json(&self) -> Value {
         let mut object = self.per_goal(|goal| self.value(goal).map_or(Value::Null, Value::from));
         object.insert("context".into(), self.context());
@@ -117,7 +117,7 @@ impl Report {
     }
 }
 
-/// A number with as many digits as matter.
+/// A number with its significant digits.
 fn number(value: f64) -> String {
     match value.abs() {
         size if size >= 100.0 => format!("{value:.0}"),

@@ -1,25 +1,25 @@
-//! The child's end of a side: does what the parent's lines say until they end.
+//! The child's end of a side: obeys the parent's lines until they end.
 //!
-//! The child prints `ready DETAIL` when everything is set up and touched. Then `run VARIANT` is answered by
-//! `done SECONDS AMOUNT`, and `verify` by `ok`; anything that went wrong by `error MESSAGE`. The end of the input, which is
-//! also what the death of the parent looks like, ends the child.
+//! The child prints `ready DETAIL` when its memory is set up and touched. It answers `run VARIANT` with `done SECONDS
+//! AMOUNT`, `verify` with `ok`, and any failure with `error MESSAGE`. It ends at the end of its input, which is also
+//! what it sees when the parent dies.
 
 use std::{
     io::{self, BufRead, Write},
     time::Duration,
 };
 
-/// One timing: how long it took to do how much, in bytes or operations.
+/// One timing: the time taken, and the amount of bytes or operations done in it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sample {
-    /// How long.
+    /// The time taken.
     pub elapsed: Duration,
-    /// How much.
+    /// The bytes or operations done.
     pub amount: u64,
 }
 
 impl Sample {
-    /// How much a second.
+    /// Amount per second.
     pub fn rate(self) -> f64 {
         self.amount as f64 / self.elapsed.as_secs_f64().max(1e-9)
     }
@@ -27,12 +27,12 @@ impl Sample {
 
 /// One side of a comparison, inside its own process.
 pub trait Measured {
-    /// What the parent needs to know once this side is ready, in one line.
+    /// One line for the parent, once this side is ready.
     fn detail(&self) -> String {
         String::new()
     }
 
-    /// Does the work once and times it. `variant` chooses among ways of doing it, where a side has several.
+    /// Does the work once and times it. `variant` chooses a way to do it, where a side has several.
     fn run(&mut self, variant: u64) -> io::Result<Sample>;
 
     /// Checks every byte of the last run and wipes the destination, so that the next check cannot pass on old bytes.

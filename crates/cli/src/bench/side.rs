@@ -12,8 +12,8 @@ use std::{
 };
 use tidepool_types::Deadline;
 
-/// Lines that may wait to be read. A side answers one line a request, so one that fills this breaks the protocol and
-/// blocks on its pipe.
+/// The most lines that wait to be read. A side answers one line a request; a side that fills this breaks the protocol
+/// and blocks on its pipe.
 const WAITING_LINES: usize = 16;
 
 /// A running side. Dropping it ends the process, by its pid, and waits for it.
@@ -27,12 +27,12 @@ pub struct Side {
     detail: String,
 }
 
-/// How this program is started, where it is not the executable of its process.
+/// The command that starts this program, where that is not the executable of the process.
 static PROGRAM: OnceLock<Vec<OsString>> = OnceLock::new();
 
-/// Says how this program is started when another program (a Python interpreter) runs it.
+/// Sets the command that starts this program when another program (a Python interpreter) runs it.
 pub fn set_program(command: Vec<OsString>) {
-    // Said twice, it is the same both times.
+    // A second call sets the same command.
     let _ = PROGRAM.set(command);
 }
 
@@ -68,7 +68,7 @@ impl Side {
         Ok(side)
     }
 
-    /// What the side said of itself when it was ready.
+    /// The detail in the side's `ready` line.
     pub fn detail(&self) -> &str {
         &self.detail
     }
@@ -78,7 +78,7 @@ impl Side {
         self.child.id()
     }
 
-    /// Has the side do its work once, and then, outside the timing, verify every byte of it.
+    /// Lets the side do its work once, and then verify every byte of it, outside the timing.
     pub fn sample(&mut self, variant: u64, deadline: Deadline) -> Result<Sample, BenchError> {
         self.send(&format!("run {variant}\n"))?;
         let line = self.receive(deadline)?;
@@ -119,10 +119,10 @@ impl Side {
 
 impl Drop for Side {
     fn drop(&mut self) {
-        // Failing means that the process has ended already.
+        // A failure means that the process has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
-        // Empties the queue, on which the reader may wait before it sees the end of the pipe.
+        // Empties the queue, since the reader may wait on it before it sees the end of the pipe.
         while self.lines.recv().is_ok() {}
         if let Some(reader) = self.reader.take() {
             let _ = reader.join();

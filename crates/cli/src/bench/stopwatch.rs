@@ -1,9 +1,10 @@
-//! The time of the pool's operations, with a delay on request: a comparison of builds must see one that was planted.
+//! The stopwatch for the pool's operations, with a planted delay, so that a test can check that a comparison of builds
+//! sees it.
 
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 
-/// Per cent of its time that an operation takes longer than it would; none but where a delay is planted.
+/// Per cent by which operations take longer; zero unless a delay is planted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlantedDelay(pub u32);
 

@@ -20,7 +20,7 @@ use std::{
 use tidepool_transfer::conn::TcpOptions;
 use tidepool_types::{ByteSize, Deadline};
 
-/// Timings per side, where nobody says otherwise.
+/// Timings per side, by default.
 const SAMPLES: u16 = 5;
 
 /// How to measure and what to print.
@@ -119,8 +119,8 @@ pub(super) fn run(args: &BenchArgs) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Pools of a benchmark are gigabytes of shared memory that outlive their processes: removes those of runs that were
-/// killed, and those of this one when a signal ends it.
+/// Pools of a benchmark are gigabytes of shared memory that outlive their processes. Removes those of killed runs, and
+/// this run's own when a signal ends it.
 fn tidy_up_when_interrupted() -> std::io::Result<()> {
     fields::remove_abandoned_work_dirs();
     let signals = Signals::catch()?;

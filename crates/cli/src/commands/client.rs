@@ -1,4 +1,4 @@
-//! What the commands that talk to a pool have in common.
+//! The shared part of all commands that talk to a pool.
 
 use super::Usage;
 use crate::Status;
@@ -14,10 +14,10 @@ use tidepool_client::{Client, Deadline, NodeError, NodeName, PoolNode, catalogs:
 
 /// The exit code of a command whose block is not there.
 pub(super) const NOT_FOUND: u8 = 3;
-/// The exit code of a command that could not ask some node: what it did or printed may not be all.
+/// The exit code of a command that could not ask some node: its work or output may be incomplete.
 pub(super) const PARTIAL: u8 = 4;
 
-/// How a command ends.
+/// The result of a command.
 pub(super) type Outcome = Result<Status, Box<dyn Error>>;
 
 /// Options of every command that talks to a pool.
@@ -41,22 +41,23 @@ pub(super) struct ClientArgs {
 /// A connection, and the log that goes with it.
 pub(super) struct Connected {
     pub(super) client: Client,
-    /// How it is configured, for who needs more clients like it.
+    /// The client's settings, for commands that need more clients like it.
     pub(super) settings: tidepool_client::ClientConfig,
-    /// Where the client looks for the pool, for messages.
+    /// The catalogs and the directory that the client uses, for messages.
     pub(super) place: String,
-    /// When the command is over: finding the pool counts.
+    /// The end of the command's time, which includes the time to find the pool.
     deadline: Deadline,
     _logs: Option<Logs>,
 }
 
 impl Connected {
-    /// The client for all that the command does: it is over when `--deadline` has passed since the command began to connect.
+    /// The client for all of the command's calls. They end when `--deadline` has passed since the command began to
+    /// connect.
     pub(super) fn in_time(&self) -> Client {
         self.client.until(self.deadline)
     }
 
-    /// The nodes of the pool; none is an error, since "nothing there" would be a lie.
+    /// The nodes of the pool. No node is an error, since "nothing there" would be a lie.
     pub(super) fn expect_nodes(&self) -> Result<Vec<PoolNode>, Box<dyn Error>> {
         let nodes = self.in_time().members();
         if !nodes.is_empty() {
@@ -71,7 +72,7 @@ impl Connected {
     }
 }
 
-/// What the catalogs think of a node, in a word. One that stopped in order is told from one that died.
+/// The catalogs' state of a node, in a word. "left" is a node that stopped in order, "dead" one that did not.
 pub(super) fn state(node: &PoolNode) -> &'static str {
     match node.state {
         Some(NodeState::Alive) => "alive",
@@ -82,15 +83,15 @@ pub(super) fn state(node: &PoolNode) -> &'static str {
     }
 }
 
-/// Says on standard error which of `nodes` have not answered, and `what` follows from that. A command that has not heard
-/// from everybody is done in part.
+/// Prints which of `nodes` have not answered, and `what` follows from that. A command that some node has not answered
+/// is partial.
 pub(super) fn outcome_without(
     connected: &Connected,
     unanswered: &BTreeSet<NodeName>,
     nodes: &[PoolNode],
     what: &str,
 ) -> Option<Status> {
-    // Nobody has said which other hosts there are.
+    // No catalog has named the nodes of other hosts.
     let alone = nodes.iter().all(|node| node.state.is_none()) && !connected.in_time().catalog_answers();
     if alone {
         output::complain(&format!("no catalog answered, and nodes on other hosts could not be asked: {what}"));
@@ -106,7 +107,7 @@ pub(super) fn outcome_without(
     (alone || !unanswered.is_empty()).then_some(Status(PARTIAL))
 }
 
-/// An expression that is none is the command line's fault.
+/// An invalid expression is a mistake on the command line.
 pub(super) fn blame(error: NodeError) -> Box<dyn Error> {
     match error {
         NodeError::Invalid(message) => Usage(message).into(),
@@ -115,7 +116,7 @@ pub(super) fn blame(error: NodeError) -> Box<dyn Error> {
 }
 
 impl ClientArgs {
-    /// Connects as the configuration says. Nothing is logged unless a flag asks for it: the command says itself what failed.
+    /// Connects as the configuration says. Logs only if a flag asks for it: the command itself reports what failed.
     pub(super) fn connect(&self) -> Result<Connected, Box<dyn Error>> {
         let wants_log = self.log != LogOptions::default();
         let flags = Layer { client: self.client.clone(), log: self.log.clone(), ..Layer::default() };
@@ -127,7 +128,7 @@ impl ClientArgs {
         Ok(Connected { client: Client::connect(settings.clone())?, settings, place, deadline, _logs: logs })
     }
 
-    /// The key that `argument` means.
+    /// The key that `argument` stands for.
     pub(super) fn key(&self, argument: &OsStr) -> Result<Vec<u8>, Usage> {
         keys::parse(argument, self.hex).map_err(Usage)
     }

@@ -1,4 +1,4 @@
-//! What `up`, `catalog` and `node` have in common: where the configuration is, and what is printed once they serve.
+//! The shared part of `up`, `catalog` and `node`: their configuration, and their output once they serve.
 
 use crate::{
     config::NodeConfig,
@@ -40,7 +40,7 @@ pub(super) fn start_node(
     }
 }
 
-/// Where a catalog is, for machines.
+/// The addresses of a catalog, for machines.
 pub(super) fn catalog_addresses(catalog: &Daemon<Server>) -> Value {
     json!({
         "listen": catalog.ask(Server::address).to_string(),
@@ -48,7 +48,7 @@ pub(super) fn catalog_addresses(catalog: &Daemon<Server>) -> Value {
     })
 }
 
-/// Where a node is, for machines. Keys are those of the configuration, values what is in use.
+/// The addresses of a node, for machines. Keys are those of the configuration, values what is in use.
 pub(super) fn node_addresses(config: &NodeConfig, node: &Daemon<Node>) -> Value {
     json!({
         "name": config.name.to_string(),
@@ -59,7 +59,7 @@ pub(super) fn node_addresses(config: &NodeConfig, node: &Daemon<Node>) -> Value 
     })
 }
 
-/// Where a node is, for people.
+/// The addresses of a node, for people.
 pub(super) fn describe_node(config: &NodeConfig, node: &Daemon<Node>) -> String {
     format!(
         "  node     {} with {} (metrics: http://{}/metrics)\n  data     {}\n  socket   {}\n",
@@ -71,7 +71,7 @@ pub(super) fn describe_node(config: &NodeConfig, node: &Daemon<Node>) -> String 
     )
 }
 
-/// What to type next.
+/// The next commands to type.
 pub(super) fn how_to_connect(config: &NodeConfig, catalogs: &str) -> String {
     let defaults = crate::config::load(None, crate::config::Layer::default()).map(|config| config.client);
     let flag = |name: &str, value: &str, default: Option<String>| match default {

@@ -1,5 +1,5 @@
-//! `tidepool demo`: what a pool does for coding agents, in a minute: the same small workload without any cache, with the engines'
-//! own caches, and with a pool that runs for as long as the demo.
+//! `tidepool demo`: shows in a minute what a pool does for coding agents. It plays the same small workload without any
+//! cache, with the engines' own caches, and with a pool that lives as long as the demo.
 
 use super::client::{Outcome, PARTIAL};
 use super::html::{HtmlArgs, times};
@@ -25,13 +25,13 @@ use tidepool_sim::cluster::{Cluster, Report};
 use tidepool_types::ByteSize;
 use tidepool_workload::{Agents, Arrivals};
 
-/// Bytes of a token in the demo; real ones have 128 KiB or so.
+/// Bytes of a token in the demo; real tokens have about 128 KiB.
 const TOKEN_BYTES: u64 = 64;
-/// Blocks of an engine's own cache: less than a session has.
+/// Blocks of an engine's own cache: fewer than a session has.
 const LOCAL: Blocks = Blocks(40);
-/// What the name of a demo's directory begins with; the number of its process follows.
+/// The prefix of a demo's directory; the number of its process follows.
 const DIRECTORY: &str = "tidepool-demo-";
-/// Two engines.
+/// Number of engines.
 const ENGINES: u32 = 2;
 
 /// How long a demo, and where to.
@@ -53,31 +53,31 @@ pub struct DemoArgs {
     html: HtmlArgs,
 }
 
-/// As much as a node may have.
+/// A capacity that a node may have.
 fn capacity(text: &str) -> Result<ByteSize, String> {
     let size = text.parse().map_err(|_| format!("allowed is {}", ByteSize::ALLOWED))?;
     let resolved = NodeOptions { capacity: Some(size), ..NodeOptions::default() }.resolve();
     let errors = resolved.err().map_or_else(Vec::new, |errors| errors.0);
-    // What else may be wrong with a node of this host is not the demo's.
+    // Other faults in a node's settings on this host are not the demo's.
     match errors.into_iter().find(|error| error.path == "node.capacity") {
         Some(error) => Err(format!("allowed is {}", error.allowed)),
         None => Ok(size),
     }
 }
 
-/// One way to serve the same sessions.
+/// One way to serve the workload.
 struct Arm {
     name: &'static str,
     report: Report,
-    /// What is to be said about it.
+    /// Remarks for the reader.
     remarks: Vec<String>,
-    /// Whether a notable part of it failed.
+    /// Whether a notable part of its requests failed.
     is_partial: bool,
 }
 
 /// Why there is no comparison.
 enum Ended {
-    /// It was stopped, or its pool is gone.
+    /// The demo was stopped, or its pool is gone.
     Early(&'static str),
     Failed(String),
 }
@@ -107,9 +107,10 @@ pub(super) fn run(args: &DemoArgs) -> Outcome {
     Ok(if arms.iter().any(|arm| arm.is_partial) { Status(PARTIAL) } else { Status::SUCCESS })
 }
 
-/// Plays all arms, and shows each when it is over.
+/// Plays all arms, and prints each when it ends.
 fn compare(args: &DemoArgs, pool: &Pool, stop: &Arc<AtomicBool>) -> Result<Vec<Arm>, Ended> {
-    // The first two only wait for emulated GPUs, so that one does not mind the other. What moves bytes has the machine for itself.
+    // The first two only wait for emulated GPUs, so they run together. An arm that moves bytes has the machine to
+    // itself.
     let [none, own] = progress::waiting("without the pool", || {
         let arms = [("no cache at all", Blocks(0)), ("engines' own caches", LOCAL)];
         thread::scope(|scope| {
@@ -127,7 +128,7 @@ fn compare(args: &DemoArgs, pool: &Pool, stop: &Arc<AtomicBool>) -> Result<Vec<A
     Ok(arms)
 }
 
-/// A pool for as long as it is not dropped. Its files go with it.
+/// A pool that ends, with its files, when dropped.
 struct Pool {
     config: ClientConfig,
     _node: Node,
@@ -135,15 +136,15 @@ struct Pool {
     _dir: Directory,
 }
 
-/// A directory that is removed when dropped, and those around it that were made for it.
+/// A directory that is removed when dropped, with the directories around it that were made for it.
 struct Directory {
     path: PathBuf,
-    /// From the inside out.
+    /// The directories around it, from the inside out.
     around: Vec<PathBuf>,
 }
 
 impl Directory {
-    /// Makes it, and what is missing around it.
+    /// Makes the directory, and the missing ones around it.
     fn make(path: PathBuf) -> Result<Self, String> {
         let missing = |around: &&Path| !around.as_os_str().is_empty() && !around.exists();
         let around = path.ancestors().skip(1).take_while(missing).map(Path::to_owned).collect();
@@ -155,10 +156,10 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        // What is left is empty but for files of a node that was killed.
+        // The directory is empty, except for files of a node that was killed.
         let _ = std::fs::remove_dir_all(&self.path);
         for around in &self.around {
-            // Others may have put something there; then it stays.
+            // A directory with other programs' files stays.
             let _ = std::fs::remove_dir(around);
         }
     }
@@ -182,7 +183,7 @@ impl Pool {
     }
 }
 
-/// Removes what demos left that were killed: directories that have the number of a process that is no more.
+/// Removes the directories of demos that were killed: those named after a process that has ended.
 fn remove_leftovers(dir: &Path) {
     for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -194,7 +195,7 @@ fn remove_leftovers(dir: &Path) {
     }
 }
 
-/// Prints the row of an arm that is over.
+/// Prints the row of an arm.
 fn show(arm: Arm) -> Result<Arm, Ended> {
     output::text(&row(cells(&arm))).map_err(|error| Ended::Failed(error.to_string()))?;
     arm.remarks.iter().for_each(|remark| output::complain(remark));

@@ -1,4 +1,4 @@
-//! What engines are like, for the commands that simulate or emulate some.
+//! Settings of engines, for the commands that simulate or emulate them.
 
 use clap::Args;
 use tidepool_replay::Settings;
@@ -6,7 +6,7 @@ use tidepool_sim::cluster::{Cluster, Routing, Speed};
 use tidepool_sim::{Blocks, Prefill};
 use tidepool_types::{ByteSize, Span};
 
-/// Tokens in an engine's own cache, if nobody says how large that is.
+/// Tokens in an engine's own cache, by default.
 const LOCAL_TOKENS: u64 = 524_288;
 
 /// What engines are like, how requests get to them, and what is expected of them.
@@ -47,7 +47,7 @@ pub(super) struct EnginesArgs {
 }
 
 impl EnginesArgs {
-    /// What was asked for that makes a difference to requests of sessions only.
+    /// The given options that matter only for requests with sessions.
     pub(super) fn needs_sessions(&self) -> Option<&'static str> {
         match (self.closed_loop, self.routing == Routing::Sticky) {
             (true, true) => Some("--closed-loop and --routing sticky change"),
@@ -57,7 +57,7 @@ impl EnginesArgs {
         }
     }
 
-    /// So many engines with blocks of this many tokens and bytes, and no pool yet.
+    /// A cluster of `engines` engines, with blocks of this many tokens and bytes, and without a pool.
     pub(super) fn cluster(&self, engines: u32, seed: u64, block_tokens: u32, block_bytes: u64) -> Cluster {
         Cluster {
             engines,
@@ -89,7 +89,7 @@ pub(super) fn above_zero(text: &str) -> Result<f64, String> {
     number.ok_or_else(|| "allowed is a number above 0".to_owned())
 }
 
-/// How much faster than in the trace time passes.
+/// A factor of the trace's time over real time.
 pub(super) fn pace(text: &str) -> Result<f64, String> {
     let pace = text.parse().ok().filter(|pace| Settings::PACES.contains(pace));
     pace.ok_or_else(|| format!("allowed is a number from {} to {}", Settings::PACES.start(), Settings::PACES.end()))

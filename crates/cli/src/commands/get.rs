@@ -52,7 +52,7 @@ pub(super) fn run(args: &GetArgs) -> Outcome {
     Ok(Status(NOT_FOUND))
 }
 
-/// What made it a miss, where that is not simply that the pool does not hold the block.
+/// The reason for a miss, where that is more than a block that the pool does not hold.
 fn why(client: &Client) -> &'static str {
     let stats = client.stats();
     if stats.misses_no_catalog > 0 {

@@ -1,4 +1,4 @@
-//! Reports as pages, for the commands that write some.
+//! Reports as HTML pages, for the commands that write them.
 
 use super::Usage;
 use crate::files;
@@ -17,7 +17,7 @@ pub(super) struct HtmlArgs {
 }
 
 impl HtmlArgs {
-    /// Says before the work begins if the page cannot be written, or would take the place of what it is about.
+    /// Fails before the work begins if the page cannot be written, or would replace the command's input.
     pub(super) fn check(&self, input: Option<&Path>) -> Result<(), Box<dyn Error>> {
         let Some(page) = self.html.as_deref() else { return Ok(()) };
         if input.is_some_and(|input| files::is_same(page, input)) {
@@ -26,13 +26,13 @@ impl HtmlArgs {
         Ok(files::check(page)?)
     }
 
-    /// Writes the page, if somebody wants it.
+    /// Writes the page, if `--html` was given.
     pub(super) fn write(&self, page: impl FnOnce() -> Page) -> Result<(), String> {
         self.html.as_deref().map_or(Ok(()), |path| files::replace(path, page().html().as_bytes()))
     }
 }
 
-/// The rows of a report for people: of every line its name, and what follows after two spaces or more.
+/// The rows of a report for people: each line's name, and the text after two or more spaces.
 pub(super) fn rows(report: &str) -> Vec<Vec<String>> {
     let cells = |line: &str| {
         let (name, value) = line.split_once("  ")?;
@@ -41,7 +41,7 @@ pub(super) fn rows(report: &str) -> Vec<Vec<String>> {
     report.lines().filter_map(cells).collect()
 }
 
-/// How long requests took: of every percent of them, the seconds at most.
+/// A plot of request times: for every percent of requests, their longest time in seconds.
 pub(super) fn times(title: &str, of: &[(&str, &Quantiles)]) -> Plot {
     let at = |times: &Quantiles, percent: u32| times.at(f64::from(percent) / 100.0) as f64 / 1e6;
     let points =
@@ -50,7 +50,7 @@ pub(super) fn times(title: &str, of: &[(&str, &Quantiles)]) -> Plot {
     Plot::new(title, "% of requests", "seconds at most", lines)
 }
 
-/// How values are spread: for each, the percent of all that do not exceed it.
+/// A plot of a distribution: for each value, the percent of values that do not exceed it.
 pub(super) fn spread(title: &str, of: &Quantiles) -> Plot {
     let at = |percent: u32| (of.at(f64::from(percent) / 100.0) as f64, f64::from(percent));
     Plot::new(title, title, "% that are not above", vec![Line::new("", (0..=100).map(at))]).log()

@@ -1,4 +1,4 @@
-//! Which requests a command is about: those of a trace, or generated ones.
+//! The requests that a command works on: those of a trace, or generated ones.
 
 use super::Usage;
 use super::engines::EnginesArgs;
@@ -37,7 +37,7 @@ pub(super) struct InputArgs {
 }
 
 impl InputArgs {
-    /// What people call it.
+    /// The input's name, for people.
     pub(super) fn name(&self) -> String {
         match (&self.path, self.preset) {
             (Some(path), _) => path.display().to_string(),
@@ -46,17 +46,17 @@ impl InputArgs {
         }
     }
 
-    /// The file that it is read from.
+    /// The trace's file.
     pub(super) fn path(&self) -> Option<&Path> {
         self.path.as_deref()
     }
 
-    /// Whether it can be opened again and is the same then.
+    /// Whether the input can be opened again with the same content.
     pub(super) fn is_lasting(&self) -> bool {
         self.path.as_ref().is_none_or(|path| fs::metadata(path).is_ok_and(|data| data.is_file()))
     }
 
-    /// Begins to read, or to generate. Once `stop` is set there is no further request.
+    /// Opens the trace, or starts to generate. Once `stop` is set, no further request comes.
     pub(super) fn open(&self, stop: &Arc<AtomicBool>) -> Result<Input, Box<dyn Error>> {
         let most = self.requests.unwrap_or(u64::MAX);
         let (stream, bytes, block_tokens) = match (&self.path, self.preset) {
@@ -95,22 +95,22 @@ impl InputArgs {
     }
 }
 
-/// Requests, as far as they have been taken.
+/// A stream of requests, with the state of its reading.
 pub(super) struct Input {
     name: String,
     stream: Stream,
     pub(super) block_tokens: u32,
-    /// Of the file.
+    /// Bytes of the file.
     bytes: u64,
-    /// Requests to take at most, and those that were taken.
+    /// The most requests to take, and the number taken.
     most: u64,
     taken: u64,
-    /// What ended it early.
+    /// The error that ended the trace early.
     error: Option<TraceError>,
     headroom: Arc<Headroom>,
-    /// Whether memory was too small for all of it when it was read before.
+    /// Whether an earlier pass over the trace ended for lack of memory.
     is_cut: bool,
-    /// What changes nothing without sessions, and whether a request had one.
+    /// The options that do nothing without sessions, and whether a request had a session.
     needs_sessions: Option<&'static str>,
     has_sessions: bool,
     stop: Arc<AtomicBool>,
@@ -131,7 +131,7 @@ impl Iterator for Input {
         let next = match &mut self.stream {
             Stream::Trace(trace) => match trace.next()? {
                 Ok(request) => Some(request),
-                // Whoever wanted to stop ended the read, too.
+                // Setting `stop` also made the read fail.
                 Err(_) if self.is_stopped() => None,
                 Err(ended) => {
                     self.error = Some(ended);
@@ -157,24 +157,24 @@ impl Input {
         self.taken >= self.most || self.headroom.is_low() || self.is_stopped()
     }
 
-    /// How far it came, if memory was too small for all of it.
+    /// Number of requests taken, if memory was too small for more.
     pub(super) fn memory_ended_at(&self) -> Option<u64> {
         self.headroom.is_low().then_some(self.taken)
     }
 
-    /// The same, no farther than memory allowed when it was read before.
+    /// Limits the input to the requests that memory allowed in an earlier pass.
     pub(super) fn until(mut self, memory_ended_at: Option<u64>) -> Self {
         self.is_cut = memory_ended_at.is_some();
         self.most = self.most.min(memory_ended_at.unwrap_or(u64::MAX));
         self
     }
 
-    /// Whether somebody wants it to end.
+    /// Whether the user wants it to end.
     pub(super) fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Has every request used.
+    /// Calls `use_it` with every request.
     pub(super) fn each(mut self, mut use_it: impl FnMut(&Request)) -> Result<Read, Box<dyn Error>> {
         let bar = progress::bytes("reading", self.bytes);
         while let Some(request) = self.next() {
@@ -187,15 +187,15 @@ impl Input {
         self.finish()
     }
 
-    /// What was met. There is nothing to say about a trace without requests.
+    /// The outcome of the reading. An empty trace is an error.
     pub(super) fn finish(self) -> Result<Read, Box<dyn Error>> {
         let (is_empty, name, stopped) = (self.taken == 0, self.name.clone(), self.stopped());
         let read = self.read(stopped);
         if is_empty && read.is_whole() { Err(format!("{name}: no requests in this trace").into()) } else { Ok(read) }
     }
 
-    /// The requests for engines, which may wait for answers if the loop is closed. Agents that are generated then react to them;
-    /// those of a trace come when the trace says, or later.
+    /// The requests for engines, which may wait for answers if the loop is closed. Generated agents then react to their
+    /// answers; a trace's requests come when the trace says, or later.
     pub(super) fn source(&mut self, engines: &EnginesArgs) -> impl Source + Send {
         self.needs_sessions = engines.needs_sessions();
         let closed = engines.closed_loop;
@@ -208,27 +208,27 @@ impl Input {
         Watched { source, headroom }
     }
 
-    /// Of the requests that engines got, only so many were answered: memory was too small for more.
+    /// Notes that engines answered only `requests` of their requests, if memory was too small for more.
     pub(super) fn answered(&mut self, requests: u64) {
         if self.headroom.is_low() {
             self.taken = requests;
         }
     }
 
-    /// What was met, where something that says so itself ended it all after so many answers.
+    /// The outcome after so many answers, for a run that reports its own end.
     pub(super) fn cut_at(mut self, requests: u64) -> Read {
         self.taken = requests;
         let stopped = self.stopped().filter(|stopped| *stopped == Stopped::Memory);
         self.read(stopped)
     }
 
-    /// What ended it early that has nothing to do with it.
+    /// The reason outside the input that ended it early.
     fn stopped(&self) -> Option<Stopped> {
         let memory = self.is_cut || self.headroom.is_low();
         if memory { Some(Stopped::Memory) } else { self.is_stopped().then_some(Stopped::Signal) }
     }
 
-    /// The agents that can react to answers: those that are generated.
+    /// The generated agents, which can react to answers.
     fn agents(&mut self) -> Option<&mut Sessions> {
         let is_over = self.is_over();
         match &mut self.stream {
@@ -237,7 +237,7 @@ impl Input {
         }
     }
 
-    /// What was met, be it nothing.
+    /// The outcome of the reading, even of an empty trace.
     fn read(self, stopped: Option<Stopped>) -> Read {
         let report = match &self.stream {
             Stream::Trace(trace) => Report { requests: self.taken, ..trace.report().clone() },
@@ -251,7 +251,7 @@ impl Input {
     }
 }
 
-/// Requests for engines, until memory is too small for what these keep of them.
+/// Requests for engines, until memory is too small for the engines' records of them.
 struct Watched<'a> {
     source: Box<dyn Source + Send + 'a>,
     headroom: Arc<Headroom>,

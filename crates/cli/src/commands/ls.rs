@@ -51,13 +51,13 @@ pub(super) fn run(args: &LsArgs) -> Outcome {
         .unwrap_or(Status::SUCCESS))
 }
 
-/// Blocks already listed: one with replicas can come on several pages.
+/// Blocks already listed: a block with replicas can come on several pages.
 #[derive(Default)]
 struct Seen(HashSet<BlockId>);
 
 impl Seen {
     fn is_new(&mut self, key: &[u8]) -> bool {
-        // A key that cannot be has no id; it comes from a node that breaks the rules, and is shown.
+        // An invalid key has no id. A faulty node sent it, and it is shown.
         Key::new(key).map_or(true, |key| self.0.insert(BlockId::derive(&TenantSecret::DEFAULT, key)))
     }
 }

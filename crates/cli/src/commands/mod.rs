@@ -43,7 +43,7 @@ pub struct Cli {
     pub command: Command,
 }
 
-/// A mistake on the command line that only the command itself can see.
+/// A mistake on the command line that only the command itself can find.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Usage(pub String);
@@ -95,7 +95,7 @@ pub enum Command {
 }
 
 impl Command {
-    /// Does it. The exit code tells apart what is no error, as "not found".
+    /// Runs the command. The exit status tells results that are no error apart, such as "not found".
     pub fn run(self) -> Result<Status, Box<dyn Error>> {
         let done = match self {
             Self::Put(args) => return put::run(&args),

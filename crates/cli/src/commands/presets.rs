@@ -1,4 +1,4 @@
-//! Agents that can be generated, for the commands that do.
+//! Presets of agents' traffic, for the commands that generate it.
 
 use clap::{Args, ValueEnum};
 use std::fmt;
@@ -37,12 +37,12 @@ pub(super) struct AgentsArgs {
 }
 
 impl AgentsArgs {
-    /// Whether somebody has said how many.
+    /// Whether the number of sessions was given.
     pub(super) const fn are_given(&self) -> bool {
         self.sessions.is_some() || self.live.is_some()
     }
 
-    /// The agents; `endless` if nobody has said how many sessions.
+    /// The agents' settings; `endless` applies if no number of sessions was given.
     pub(super) fn agents(&self, preset: Preset, endless: bool, block_tokens: u32, seed: u64) -> Agents {
         let live = self.live.unwrap_or(8);
         let (agents, arrivals) = match preset {

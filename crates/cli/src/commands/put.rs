@@ -1,4 +1,4 @@
-//! `tidepool put`: stores a file, or what comes in, as one block.
+//! `tidepool put`: stores a file, or standard input, as one block.
 
 use super::client::{ClientArgs, Connected, Outcome, PARTIAL, state};
 use crate::Status;
@@ -58,7 +58,7 @@ pub(super) fn run(args: &PutArgs) -> Outcome {
 
 fn report(args: &PutArgs, key: &[u8], len: usize, Stored { replicas, moved }: Stored) -> io::Result<bool> {
     if args.client.json {
-        // What is held need not be what was offered: its length is not this call's to tell.
+        // A held block may differ from the offered one: this call does not know its length.
         let (bytes, held, wanted) = (if moved { len } else { 0 }, !moved && replicas > 0, args.replicas);
         let mut object =
             json!({ "bytes": bytes, "replicas": replicas, "wanted": wanted, "moved": moved, "held": held });
@@ -79,7 +79,7 @@ fn report(args: &PutArgs, key: &[u8], len: usize, Stored { replicas, moved }: St
     output::text(&format!("{what}, {copies}\n"))
 }
 
-/// Why there are fewer copies than wanted.
+/// The reason for fewer copies than wanted.
 fn why_fewer(connected: &Connected, stored: Stored, wanted: u32) -> String {
     let nodes = connected.in_time().members();
     let living = nodes.iter().filter(|node| node.state != Some(NodeState::Dead)).count();
@@ -91,7 +91,7 @@ fn why_fewer(connected: &Connected, stored: Stored, wanted: u32) -> String {
     }
 }
 
-/// A preference for a node that is not there goes unheeded: better said, since a typo looks the same.
+/// Warns of a preferred node that does not exist, since a typo would otherwise go unnoticed.
 fn warn_unless_known(connected: &Connected, name: &NodeName) {
     let nodes = connected.in_time().members();
     let mut living = nodes.iter().filter(|node| node.state != Some(NodeState::Dead)).map(|node| node.name.as_str());
@@ -114,7 +114,7 @@ fn read(file: Option<&Path>) -> Result<Vec<u8>, Box<dyn Error>> {
     }
 }
 
-/// Everything in `source`, which has about `expected` bytes: at most what a block may have, and at least one.
+/// Reads all of `source`, which has about `expected` bytes: at least one byte, and at most a block.
 fn collect(source: impl Read, expected: u64) -> io::Result<Vec<u8>> {
     if expected > MAX_BLOCK_LEN {
         return Err(io::Error::other(InvalidInput::BlockLength(expected)));

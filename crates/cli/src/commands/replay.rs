@@ -56,7 +56,7 @@ pub(super) fn run(args: &ReplayArgs) -> Outcome {
     let source = input.source(&args.of_engines);
     let played = progress::waiting("replaying", || tidepool_replay::run(&settings, source, &progress));
     let mut played = played.map_err(blame)?;
-    // A stop between two requests ends what they come from, and the run has nothing left to do.
+    // A stop between two requests ends the source, and the run has no requests left.
     if input.is_stopped() {
         played.partial.get_or_insert(Partial::Stopped);
     }
@@ -73,7 +73,7 @@ pub(super) fn run(args: &ReplayArgs) -> Outcome {
     status(&troubles, read.status())
 }
 
-/// Settings that are not allowed are the command line's fault.
+/// Invalid settings are a mistake on the command line.
 fn blame(error: Box<dyn Error + Send + Sync>) -> Box<dyn Error> {
     if error.is::<InvalidSettings>() { Usage(error.to_string()).into() } else { error }
 }
@@ -86,13 +86,13 @@ fn settings(args: &ReplayArgs, block_tokens: u32) -> Result<Settings, Box<dyn Er
     Ok(Settings { cluster, pool, pace: args.pace, name })
 }
 
-/// How engines connect to the pool, which must be there and have room for a block of so many bytes.
+/// The settings of the engines' clients. The pool must be there and have room for a block of `block_bytes`.
 fn find_pool(args: &ClientArgs, block_bytes: u64) -> Result<ClientConfig, Box<dyn Error>> {
     let session = args.connect()?;
     let nodes = session.expect_nodes()?;
     let takers = || nodes.iter().filter(|node| node.state != Some(NodeState::Dead));
     let largest = takers().map(|node| node.capacity_bytes).max().unwrap_or(0);
-    // Nobody knows how large a node is that no catalog knows.
+    // The size of a node is known only if a catalog knows the node.
     if largest < block_bytes && takers().all(|node| node.capacity_bytes > 0) {
         let (block, largest) = (rounded(block_bytes), rounded(largest));
         let why = "no node of the pool can hold a block (--token-bytes times the tokens of a block)";
@@ -101,7 +101,7 @@ fn find_pool(args: &ClientArgs, block_bytes: u64) -> Result<ClientConfig, Box<dy
     Ok(session.settings)
 }
 
-/// Milliseconds that the clock shows: names that differ between runs.
+/// The clock's milliseconds: names that differ between runs.
 fn now_millis() -> u128 {
     std::time::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_millis())
 }
@@ -113,7 +113,7 @@ fn json_of(played: &Replay, troubles: &Troubles<'_>, read: &Read) -> Value {
     value
 }
 
-/// Says what went wrong, and whether that was too much.
+/// Prints what went wrong. Returns the status that follows.
 fn status(troubles: &Troubles<'_>, read: Status) -> Outcome {
     troubles.remarks().iter().for_each(|remark| output::complain(remark));
     if troubles.wrong() > 0 {

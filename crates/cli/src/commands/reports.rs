@@ -1,4 +1,4 @@
-//! What a cluster did, simulated or real, for people and for machines.
+//! Reports of a cluster's run, simulated or real, for people and for machines.
 
 use super::html::{rows, times};
 use super::traces::{Read, grouped, rounded};
@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use tidepool_sim::cluster::{Load, Report, Throughput};
 use tidepool_sim::{OverTime, Quantiles};
 
-/// Of a part of all hits, the hit rate.
+/// The hit rate that `blocks`, a part of all hits, amount to.
 fn rate(report: &Report, blocks: u64) -> f64 {
     if report.tally.blocks == 0 { 0.0 } else { blocks as f64 / report.tally.blocks as f64 }
 }
@@ -16,7 +16,7 @@ fn saved(report: &Report) -> f64 {
     report.prefill_seconds - report.computed_seconds
 }
 
-/// For machines.
+/// The report for machines.
 pub(super) fn json(report: &Report, read: &Read) -> Value {
     let millis = |times: &Quantiles| {
         let at = |part| times.at(part) as f64 / 1000.0;
@@ -24,7 +24,7 @@ pub(super) fn json(report: &Report, read: &Read) -> Value {
         let all = json!({ "mean": mean, "p50": at(0.5), "p90": at(0.9), "p99": at(0.99), "max": max });
         (report.tally.requests > 0).then_some(all)
     };
-    // Queues are a simulation's, and so is what only they know.
+    // Only a simulation has queues and the numbers that follow from them.
     let simulated = |number: u64| (!report.loads.is_empty()).then_some(number);
     let load = |load: &Load| {
         let (Load { count, mean, most, waited, .. }, each) = (*load, 1000.0 * report.mean_wait(load));
@@ -72,7 +72,7 @@ pub(super) fn json(report: &Report, read: &Read) -> Value {
     })
 }
 
-/// For people.
+/// The report for people.
 pub(super) fn text(report: &Report) -> String {
     if report.loads.is_empty() {
         return summary(report);
@@ -84,7 +84,7 @@ pub(super) fn text(report: &Report) -> String {
     format!("{}\n{}{rows}", summary(report), row(LOAD.map(str::to_uppercase)))
 }
 
-/// A page. `more` is what else is to be said for people, line by line.
+/// The report as a page. `more` are further remarks for people, line by line.
 pub(super) fn page(title: &str, what: &str, report: &Report, more: &str) -> Page {
     let Report { first_token, end_to_end, over_time, .. } = report;
     let took = times("How long requests took", &[("first token", first_token), ("end to end", end_to_end)]);
@@ -135,7 +135,7 @@ fn summary(report: &Report) -> String {
     format!("{text}network       {network}\nsaturated     {saturated}\nwaiting       {waiting}\n")
 }
 
-/// What was done a second in the steady state, and in the whole run.
+/// Throughput in the steady state, and in the whole run.
 fn throughput(report: &Report) -> String {
     let rates = |of: Throughput| {
         let Throughput { requests, input_tokens, output_tokens, .. } = of;
@@ -159,14 +159,14 @@ fn busy(Load { count, mean, most, .. }: &Load) -> String {
     format!("the busiest of {count} {:.1} % of the time, all {:.1} %", 100.0 * most, 100.0 * mean)
 }
 
-/// What held the cluster back all the time, and how busy it was.
+/// The kinds of queues that held the cluster back all the time, and how busy they were.
 fn saturated(report: &Report) -> String {
     let named = |load: &Load| format!("{}: {}", load.kind.name(), busy(load));
     let saturated: Vec<String> = report.saturated().iter().map(named).collect();
     if saturated.is_empty() { "nothing".to_owned() } else { saturated.join("; ") }
 }
 
-/// What requests waited for most, and how long.
+/// The kind of queue that requests waited in most, and how long.
 fn waiting(report: &Report) -> String {
     let Some(load) = report.most_waited() else { return "nothing".to_owned() };
     format!("{:.3} s a request for {}, the most of all: {}", report.mean_wait(&load), load.kind.name(), busy(&load))
@@ -174,7 +174,7 @@ fn waiting(report: &Report) -> String {
 
 const LOAD: [&str; 6] = ["load", "count", "mean", "most", "waited", "a request"];
 
-/// How busy something was, and how long it was waited for.
+/// The cells of a kind of queue: how busy it was, and how long requests waited in it.
 fn cells(report: &Report, load: &Load) -> [String; 6] {
     let (Load { kind, count, mean, most, waited }, each) = (*load, report.mean_wait(load));
     let percent = |part: f64| format!("{:.1} %", 100.0 * part);

@@ -15,7 +15,7 @@ use std::{
 };
 use tidepool_client::{NodeName, PoolNode, Removals};
 
-/// What follows for blocks that were to be removed from a node that could not be asked.
+/// The consequence for blocks on a node that could not be asked.
 const MAY_REMAIN: &str = "what they hold may still be there, and come back with them";
 
 /// What to remove.
@@ -65,7 +65,7 @@ pub(super) fn run(args: &RmArgs) -> Outcome {
     }
 }
 
-/// Asks whoever sits at the terminal.
+/// Asks the user at the terminal.
 fn is_confirmed() -> Result<bool, Box<dyn Error>> {
     if !io::stdin().is_terminal() {
         return Err("--all removes every block of the pool: give --yes if that is meant".into());
@@ -97,7 +97,7 @@ fn remove_keys(args: &RmArgs, connected: &Connected, nodes: &[PoolNode], keys: &
     Ok(outcome_without(connected, &unanswered, nodes, MAY_REMAIN).unwrap_or(all))
 }
 
-/// Says what was removed; `all` is the status when every node has answered.
+/// Reports a removal; `all` is the status when every node has answered.
 fn report(args: &RmArgs, connected: &Connected, nodes: &[PoolNode], removals: Removals, all: Status) -> Outcome {
     let (unanswered, known_since) = (names(&removals.unanswered), seconds(removals.known_since));
     let object = json!({ "copies": removals.copies, "unanswered": unanswered, "known_since": known_since });

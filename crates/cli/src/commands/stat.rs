@@ -1,4 +1,4 @@
-//! `tidepool stat`: how the pool, one node or one block is doing.
+//! `tidepool stat`: shows the state of the pool, one node or one block.
 
 use super::Usage;
 use super::client::{ClientArgs, Connected, NOT_FOUND, Outcome, PARTIAL, outcome_without, state};
@@ -56,7 +56,7 @@ fn pool(args: &StatArgs, connected: &Connected) -> Outcome {
         _ if node.state.is_none() && !unanswered.contains(&node.name) => "answers",
         state => state,
     };
-    // What a dead node had is not the pool's any more.
+    // The pool does not have a dead node's capacity.
     let living = || nodes.iter().filter(|node| node.state != Some(NodeState::Dead));
     let capacity: u64 = living().map(|node| node.capacity_bytes).sum();
     let used: u64 = living().map(|node| node.used_bytes).sum();
@@ -73,7 +73,7 @@ fn pool(args: &StatArgs, connected: &Connected) -> Outcome {
     Ok(partial.unwrap_or(Status::SUCCESS))
 }
 
-/// Asks nodes that no catalog speaks for what they hold. Those that do not answer.
+/// Asks the nodes that no catalog knows for their numbers. Returns the names of those that do not answer.
 fn ask_unannounced(connected: &Connected, nodes: &mut [PoolNode]) -> BTreeSet<NodeName> {
     let mut unanswered = BTreeSet::new();
     for node in nodes.iter_mut().filter(|node| node.state.is_none()) {
@@ -122,7 +122,7 @@ fn describe(node: &PoolNode, state: &str) -> Value {
 fn node(args: &StatArgs, connected: &Connected, name: &NodeName) -> Outcome {
     let numbers = match connected.in_time().node_stat(name) {
         Ok(numbers) => numbers,
-        // It may well be there: nobody who would know could be asked.
+        // The block may well be there: no node that would know could be asked.
         Err(error @ NodeError::NoCatalog(_)) => {
             output::complain(&format!("{error} ({})", connected.place));
             return Ok(Status(PARTIAL));

@@ -1,4 +1,4 @@
-//! Files that are read until somebody wants to stop: a pipe may keep silent for ever, and a signal does not end a read.
+//! Files whose reading a signal can end: a pipe may stay silent for ever, and a signal alone does not end a read.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags, open};
@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// How long a silent file is waited for before `stop` is looked at again.
+/// The longest wait for a silent file between two looks at `stop`.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
 /// A file for reading. Once `stop` is set, reading fails.
@@ -20,7 +20,7 @@ pub(super) struct Stoppable {
 }
 
 impl Stoppable {
-    /// Opens a file; a dash is standard input, as everywhere. A pipe that nobody writes to yet is waited for when it is read.
+    /// Opens a file; a dash is standard input. A pipe without a writer makes reads wait, not this call.
     pub(super) fn open(path: &Path, stop: &Arc<AtomicBool>) -> io::Result<Self> {
         let file = match path == Path::new("-") {
             true => io::stdin().as_fd().try_clone_to_owned()?,

@@ -1,4 +1,4 @@
-//! Reading traces, for the commands that do: how they are named on the command line, and what is said about bad ones.
+//! Traces as arguments of commands, and remarks about bad ones.
 
 use super::Usage;
 use super::client::PARTIAL;
@@ -29,17 +29,17 @@ pub(super) struct ReadArgs {
 pub(super) type Opened = Reader<BufReader<Stoppable>>;
 
 impl ReadArgs {
-    /// Tokens of a block, where no trace says.
+    /// Tokens of a block, for traces that do not say.
     pub(super) fn block_tokens(&self) -> u32 {
         self.block_tokens.unwrap_or(BLOCK_TOKENS)
     }
 
-    /// Whether it has something that generated requests do not.
+    /// Whether it has an option that generated requests do not take.
     pub(super) const fn is_of_files(&self) -> bool {
         self.strict || self.format.is_some()
     }
 
-    /// Reads a trace up to its first request. Once `stop` is set reading fails.
+    /// Opens a trace and reads up to its first request. Once `stop` is set, reading fails.
     pub(super) fn open(&self, path: &Path, stop: &Arc<AtomicBool>) -> Result<Opened, Box<dyn Error>> {
         let options = Options { format: self.format, strict: self.strict, block_tokens: self.block_tokens() };
         let file = Stoppable::open(path, stop).map_err(TraceError::from);
@@ -53,7 +53,7 @@ impl ReadArgs {
         Ok(trace)
     }
 
-    /// Says what was odd about a trace that was read. What stopped a strict run was not skipped, and is said elsewhere.
+    /// Prints remarks about a trace that was read. The malformed line that ends a strict run is reported elsewhere.
     pub(super) fn complain(&self, path: &Path, trace: &Opened) {
         let mut report = trace.report().clone();
         report.first_malformed = report.first_malformed.filter(|_| !self.strict);
@@ -61,29 +61,29 @@ impl ReadArgs {
     }
 }
 
-/// What was met in a trace that was read.
+/// The outcome of reading a trace.
 pub(super) struct Read {
     pub(super) block_tokens: u32,
     report: Report,
-    /// What ended it early.
+    /// The error that ended it early.
     error: Option<String>,
-    /// What else did.
+    /// The other reason that ended it early.
     stopped: Option<Stopped>,
-    /// What is to be said about all of this.
+    /// Remarks for the user.
     remarks: Vec<String>,
 }
 
-/// What ends a trace early that has nothing to do with it.
+/// A reason outside the trace that ends it early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stopped {
-    /// Somebody wanted it.
+    /// A signal from the user.
     Signal,
-    /// There is too little memory for what more of it would need.
+    /// Too little memory for more of the trace.
     Memory,
 }
 
 impl Read {
-    /// Of a trace that was read until something stopped it, if something did.
+    /// Notes that `stopped` ended the reading, if that is given.
     pub(super) fn until_stopped(mut self, stopped: Option<Stopped>) -> Self {
         self.stopped = stopped;
         if let Some(stopped) = stopped {
@@ -97,18 +97,18 @@ impl Read {
         self
     }
 
-    /// Says it on standard error, and keeps it for pages.
+    /// Prints a remark on standard error, and keeps it for pages.
     pub(super) fn remark(&mut self, remark: String) {
         output::complain(&remark);
         self.remarks.push(remark);
     }
 
-    /// What a page is about, and what is to be said about the trace.
+    /// The subject of a page, with the remarks about the trace.
     pub(super) fn with_remarks(&self, what: &str) -> String {
         self.remarks.iter().fold(what.to_owned(), |text, remark| format!("{text} NOTE: {remark}."))
     }
 
-    /// Of a trace that was read, up to `error` if there was one; says what was wrong with it.
+    /// The outcome of a trace that was read up to `error`, if there was one. Prints the remarks.
     pub(super) fn new(name: &str, block_tokens: u32, report: Report, error: Option<TraceError>) -> Self {
         let error = error.map(|error| format!("{name}: {error}"));
         let remarks = remarks(name, &report, error.as_deref());
@@ -117,12 +117,12 @@ impl Read {
         read
     }
 
-    /// Whether it was read to its end.
+    /// Whether the trace was read to its end.
     pub(super) const fn is_whole(&self) -> bool {
         self.error.is_none() && self.stopped.is_none()
     }
 
-    /// Failure if the trace ended early, and less than that if it was stopped.
+    /// Failure if the trace ended early by an error; a partial result if it was stopped.
     pub(super) fn status(&self) -> Status {
         match (&self.error, self.stopped) {
             (Some(_), _) => Status::FAILURE,
@@ -131,7 +131,7 @@ impl Read {
         }
     }
 
-    /// For the JSON object of a command: what the trace was, and what was wrong with it.
+    /// The trace and the remarks, for a command's JSON object.
     pub(super) fn describe(&self) -> Value {
         json!({
             "requests": self.report.requests,
@@ -148,7 +148,7 @@ impl Read {
     }
 }
 
-/// What was wrong with a trace, and what that means.
+/// Remarks on a trace, and what they mean.
 fn remarks(name: &str, report: &Report, error: Option<&str>) -> Vec<String> {
     let Report { requests, malformed, first_malformed, contradictory, first_contradictory, backwards } = report;
     let skipped = first_malformed.as_ref().filter(|_| error.is_none());
@@ -199,7 +199,7 @@ impl SizeArgs {
     }
 }
 
-/// What a token may have. The largest models have some megabytes.
+/// A size that a token may have. The largest models need some megabytes.
 pub(super) fn token(text: &str) -> Result<ByteSize, String> {
     positive(text).ok().filter(|size| size.0 <= 1 << 30).ok_or_else(|| "allowed is 1B to 1GiB".to_owned())
 }
@@ -210,14 +210,14 @@ pub(super) fn positive(text: &str) -> Result<ByteSize, String> {
     if size.0 > 0 { Ok(size) } else { Err("allowed is 1B or more".to_owned()) }
 }
 
-/// A number with thousands apart.
+/// A number with its thousands grouped.
 pub(super) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let groups = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy);
     groups.collect::<Vec<_>>().join(",")
 }
 
-/// So many of something, which has another name if it is one.
+/// A number with its noun: `one` for 1, `many` for others.
 pub(super) fn counted(number: u64, one: &str, many: &str) -> String {
     format!("{} {}", grouped(number), if number == 1 { one } else { many })
 }

@@ -1,4 +1,4 @@
-//! What went wrong between a replay and its pool: in words, in numbers, and whether it was so much that the report is a partial one.
+//! Troubles between a replay and its pool: in words and in numbers, and whether they make the report a partial one.
 
 use super::traces::{counted, rounded};
 use serde_json::{Value, json};
@@ -6,16 +6,16 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tidepool_replay::{Absence, Counts, Outage, Partial, Progress, Replay, Settings};
 
-/// What went wrong in more than this part of what the pool was asked for, or of the time, makes the report a partial one.
+/// A trouble in more than this part of the requests to the pool, or of the time, makes the report partial.
 const NOTABLE: f64 = 0.01;
-/// Once sending requests and computing prompts took more than so many times as long as it should, engines met in another order.
+/// With a slowdown above this factor, engines met in another order than they should.
 const TOO_SLOW: f64 = 2.0;
-/// Outages that are told one by one, if they have so many seconds; JSON has all of them.
+/// The most outages in the text, if they are long enough; JSON has all of them.
 const TOLD: usize = 3;
 const WORTH_TELLING: f64 = 0.1;
-/// Seconds from which on it is told that a node was silent: on a busy machine it may be for a moment.
+/// The shortest silence of a node in the text, in seconds: on a busy machine shorter ones are common.
 const SILENCE: f64 = 1.0;
-/// Absences of nodes that are told; JSON has all of them.
+/// The most absences of nodes in the text; JSON has all of them.
 const MOST_NODES: usize = 10;
 
 /// Why a report is partial.
@@ -23,30 +23,30 @@ const FAILED: &str = "the pool failed in more than 1 % of the time, of the look-
 const OTHER_BLOCKS: &str = "blocks of another length are stored under this run's name, and what was looked up there counts as misses: \
     the pool did not fail; give another --name, or the --token-bytes that they were stored with";
 
-/// What went wrong, and out of how much.
+/// The troubles of a replay, and the counts to judge them by.
 pub(super) struct Troubles<'a> {
     settings: &'a Settings,
     progress: &'a Progress,
     played: &'a Replay,
 }
 
-/// Whether so much of all is more than a wink.
+/// Whether `part` is a notable part of `all`.
 fn is_notable(part: f64, all: f64) -> bool {
     part > NOTABLE * all
 }
 
 impl<'a> Troubles<'a> {
-    /// Of a replay that is over.
+    /// The troubles of a replay that has ended.
     pub(super) const fn of(settings: &'a Settings, progress: &'a Progress, played: &'a Replay) -> Self {
         Self { settings, progress, played }
     }
 
-    /// Blocks with wrong bytes: there must not be any.
+    /// Blocks with wrong bytes: there must be none.
     pub(super) fn wrong(&self) -> u64 {
         self.progress.wrong_blocks.load(Ordering::Relaxed)
     }
 
-    /// Why the report is not about all requests with a pool that served them, if it is not.
+    /// Why the report does not cover all requests with a pool, if it does not.
     pub(super) fn why_partial(&self) -> Option<&'static str> {
         let Counts { promised_blocks, other_blocks, .. } = self.played.counts;
         let was_dead = self.played.absences.iter().any(|absence| absence.was_dead);
@@ -59,8 +59,8 @@ impl<'a> Troubles<'a> {
         self.played.partial.map(why).or(reason)
     }
 
-    /// Whether the pool failed in a notable part of what it was asked for. What it evicted between a look-up and a read is no
-    /// failure: pools that are small for their traffic do.
+    /// Whether the pool failed in a notable part of its requests. A block evicted between look-up and read is no
+    /// failure: pools that are small for their traffic evict.
     fn has_failed(&self) -> bool {
         let Counts { put_blocks, held_blocks, failed_puts, lookups, failed_lookups, .. } = self.played.counts;
         let puts = put_blocks + held_blocks + failed_puts;
@@ -70,17 +70,17 @@ impl<'a> Troubles<'a> {
             || is_notable(failed_lookups as f64, lookups as f64)
     }
 
-    /// How long an outage was for us.
+    /// The real length of an outage, in seconds.
     fn lasted(&self, outage: &Outage) -> f64 {
         self.real_seconds(outage.began, outage.ended)
     }
 
-    /// How long it was for us from one time of the trace to another.
+    /// The real seconds between two times of the trace.
     fn real_seconds(&self, began: Duration, ended: Duration) -> f64 {
         ended.saturating_sub(began).as_secs_f64() / self.settings.pace
     }
 
-    /// What is to be said about all of this, a sentence each.
+    /// A sentence for each trouble.
     pub(super) fn remarks(&self) -> Vec<String> {
         let Counts { lookups, failed_lookups, other_blocks, too_large_puts, no_space_puts, .. } = self.played.counts;
         let size = rounded(self.settings.cluster.block_bytes);
@@ -113,7 +113,7 @@ impl<'a> Troubles<'a> {
             .collect()
     }
 
-    /// What was played on without a pool, once that was gone.
+    /// The requests played without a pool, once that was gone.
     fn afterwards(&self) -> Option<String> {
         let Replay { counts, all_counts: all, .. } = self.played;
         let requests = counted(all.answered - counts.answered, "request was", "requests were");
@@ -126,7 +126,7 @@ impl<'a> Troubles<'a> {
         })
     }
 
-    /// That this machine could not keep up with the schedule, if so.
+    /// The lag of this machine behind the schedule, if there was any.
     fn lag(&self) -> Option<String> {
         let (slowdown, pace) = (self.played.counts.slowdown, self.settings.pace);
         (slowdown > TOO_SLOW).then(|| {
@@ -159,7 +159,7 @@ impl<'a> Troubles<'a> {
         told.chain(more).collect()
     }
 
-    /// That a node went away, and what that may have cost.
+    /// A node's absence, and its possible cost.
     fn absence(&self, absence: &Absence) -> Option<String> {
         let Absence { node, began, ended, left, was_dead, lost_blocks } = absence;
         let seconds = self.real_seconds(*began, ended.unwrap_or(self.played.ended));
@@ -177,7 +177,7 @@ impl<'a> Troubles<'a> {
         ))
     }
 
-    /// For people.
+    /// The troubles for people.
     pub(super) fn text(&self) -> String {
         let Counts { put_blocks: put, failed_puts: failed, lost_blocks: lost, slowdown, .. } = self.played.counts;
         let (late, wrong) = (self.played.latest.as_secs_f64(), self.wrong());
@@ -189,7 +189,7 @@ impl<'a> Troubles<'a> {
         )
     }
 
-    /// For machines.
+    /// The troubles for machines.
     pub(super) fn json(&self) -> Value {
         let Replay { counts, all_counts: all, .. } = self.played;
         let absence = |absence: &Absence| {
@@ -243,7 +243,7 @@ impl<'a> Troubles<'a> {
     }
 }
 
-/// Why a run ended early, and what that means.
+/// Why a run ended early, and what follows from it.
 const fn why(partial: Partial) -> &'static str {
     match partial {
         Partial::Stopped => "it was stopped: this is about the requests that were answered before",
@@ -253,7 +253,7 @@ const fn why(partial: Partial) -> &'static str {
     }
 }
 
-/// What fails a run.
+/// The message that fails a run.
 pub(super) fn wrong_bytes(blocks: u64) -> String {
     format!("{} with wrong bytes", counted(blocks, "block came", "blocks came"))
 }

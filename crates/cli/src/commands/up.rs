@@ -28,7 +28,7 @@ pub struct UpArgs {
     log: LogOptions,
 }
 
-/// The catalog's options with `--catalog-` in front, where the node's have the short names.
+/// The catalog's options with `--catalog-` in front, since the node's options have the short names.
 #[derive(Debug)]
 struct PrefixedCatalog(CatalogOptions);
 
@@ -84,7 +84,7 @@ pub(super) fn run(args: UpArgs) -> Result<(), Box<dyn Error>> {
         ))?;
     }
     signals.wait();
-    // The node first: it takes its leave of the catalog.
+    // The node first, so that it can leave the catalog.
     drop(node);
     drop(catalog);
     Ok(())
@@ -99,7 +99,7 @@ fn catalogs(config: &Config, own: &str, others_are_set: bool) -> Vec<String> {
     all
 }
 
-/// The address under which this host reaches a socket that listens on `address`.
+/// An address through which this host reaches a socket that listens on `address`.
 const fn reachable(mut address: SocketAddr) -> SocketAddr {
     match address {
         SocketAddr::V4(v4) if v4.ip().is_unspecified() => address.set_ip(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST)),

@@ -4,7 +4,7 @@ use super::{FieldError, section::section, values::Listen};
 use tidepool_types::Span;
 
 section! {
-    /// What a catalog runs with.
+    /// The settings of a catalog.
     "catalog", flags "" => CatalogConfig, CatalogOptions, checked by check {
         "listen" listen: Listen = "127.0.0.1:7411", "Address of the gRPC service that nodes and clients use";
         "metrics-listen" metrics_listen: Listen = "127.0.0.1:7412", "Address of the catalog's /metrics and /health";

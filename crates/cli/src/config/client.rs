@@ -8,7 +8,7 @@ use super::{
 use tidepool_types::Span;
 
 section! {
-    /// What a client runs with.
+    /// The settings of a client.
     "client", flags "" => ClientConfig, ClientOptions {
         "catalogs" catalogs: Catalogs = "127.0.0.1:7411", "Catalogs to ask, any that answers";
         "dir" dir: Dir = "/dev/shm/tidepool", "Directory in which this host's nodes have their sockets";

@@ -1,4 +1,4 @@
-//! Reads a configuration file: bytes to a checked layer, or everything that is wrong with it, by line and with what is allowed.
+//! Reads a configuration file: a checked layer, or all of its problems, by line and with what is allowed.
 
 use super::{Field, FieldError, FieldErrors, Layer, locate};
 use std::{collections::HashSet, fs::File, io::Read as _, path::Path};
@@ -7,23 +7,23 @@ use toml::{
     de::{DeString, DeTable, DeValue},
 };
 
-/// A configuration of this many bytes is not one.
+/// The largest configuration file.
 const LONGEST_FILE: u64 = 1 << 20;
-/// Problems that are told of one file: who has more has given the wrong file.
+/// The most problems reported of one file: a file with more is most likely the wrong one.
 const MOST_PROBLEMS: usize = 100;
 
 /// Why a configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// The file could not be read.
+    /// The file cannot be read.
     #[error("{file}: {source}")]
     Unreadable {
         /// The file.
         file: String,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// Something in the file is wrong.
+    /// The file has problems.
     #[error(transparent)]
     InFile(#[from] Problems),
     /// A flag has a value that is not allowed.
@@ -31,22 +31,22 @@ pub enum ConfigError {
     Flag(#[from] FieldErrors),
 }
 
-/// What is wrong with a file, at least one thing, by line.
+/// The problems of a file, at least one, by line.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", .problems.iter().map(|problem| problem.told_of(file)).collect::<Vec<_>>().join("\n"))]
 pub struct Problems {
     /// The file.
     pub file: String,
-    /// What is wrong, at most a hundred things.
+    /// The problems, at most a hundred.
     pub problems: Vec<Problem>,
 }
 
-/// One thing that is wrong.
+/// A problem in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// Its line, counted from 1.
+    /// The line, from 1.
     pub line: usize,
-    /// What is wrong, and what is allowed.
+    /// The text: what is wrong, and what is allowed.
     pub text: String,
 }
 
@@ -77,7 +77,7 @@ pub fn parse(file: &str, bytes: &[u8]) -> Result<Layer, Problems> {
         }
     };
     let mut found = reading.broken;
-    // What is no TOML often breaks in several ways, and what was made of it is a guess: the first of a line is told.
+    // Invalid TOML often breaks in several ways, which are guesses: of each line, the first is reported.
     found.dedup_by_key(|(at, _)| locate::line_start(bytes, *at));
     let broken: HashSet<usize> = found.iter().map(|(at, _)| locate::line_start(bytes, *at)).collect();
     found.extend(reading.wrong.into_iter().filter(|(at, _)| !broken.contains(&locate::line_start(bytes, *at))));
@@ -89,14 +89,14 @@ pub fn parse(file: &str, bytes: &[u8]) -> Result<Layer, Problems> {
     Err(Problems { file: file.to_owned(), problems: found.into_iter().take(MOST_PROBLEMS).map(told).collect() })
 }
 
-/// What has been read of a text.
+/// The results of reading a text.
 #[derive(Default)]
 struct Reading<'t> {
     text: &'t str,
     layer: Layer,
-    /// Where it is no TOML, by the byte, in order.
+    /// Places that are no TOML, by byte, in order.
     broken: Vec<(usize, String)>,
-    /// What it says that cannot be, by the byte.
+    /// Values that are not allowed, by byte.
     wrong: Vec<(usize, String)>,
     /// Paths of fields whose value could not be read.
     unread: Vec<String>,
@@ -141,7 +141,7 @@ impl<'t> Reading<'t> {
         let path = format!("{section}.{key}");
         let Some(field) = fields.iter().find(|field| field.key == key) else {
             let known: Vec<_> = fields.iter().map(|field| field.key).collect();
-            // What was meant has no value that could be judged.
+            // The field that was meant has no value to judge.
             self.unread.extend(locate::closest(&key, &known).map(|meant| format!("{section}.{meant}")));
             return self.wrong.push((at, unknown("field", &path, &key, &known)));
         };
@@ -157,7 +157,7 @@ impl<'t> Reading<'t> {
     }
 }
 
-/// Says that `path` does not exist, and what was meant or what there is.
+/// The message that `path` does not exist, with the name that was meant or those that exist.
 fn unknown(kind: &str, path: &str, name: &str, known: &[&str]) -> String {
     match locate::closest(name, known) {
         Some(meant) => format!("there is no {kind} {path}: did you mean {meant}?"),

@@ -1,4 +1,4 @@
-//! Finds things in the text of a configuration file: the line of a byte, the place of a field, the name that was meant.
+//! Positions in the text of a configuration file: the line of a byte, the place of a field, the name that was meant.
 
 use toml::de::{DeTable, DeValue};
 
@@ -21,7 +21,7 @@ pub(super) fn field(root: &DeTable<'_>, path: &str) -> Option<usize> {
     }
 }
 
-/// The known name that `name` is most likely a misspelling of.
+/// The known name of which `name` is most likely a misspelling.
 pub(super) fn closest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     if name.len() > 64 {
         return None;
@@ -31,7 +31,7 @@ pub(super) fn closest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     (distance <= 1 + best.len() / 4).then_some(best)
 }
 
-/// How many characters must be changed, added, left out or swapped with their neighbour to turn `a` into `b`.
+/// Number of characters to change, add, leave out or swap with their neighbour to turn `a` into `b`.
 fn edits(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut rows = vec![(0..=b.len()).collect::<Vec<_>>()];

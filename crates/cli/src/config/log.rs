@@ -6,7 +6,7 @@ use super::{
 };
 
 section! {
-    /// What the log looks like.
+    /// The settings of the log.
     "log", flags "log-" => LogConfig, LogOptions {
         "level" level: Level = "info", "How much to log: error, warn, info, debug or trace";
         "format" format: Format = "text", "How a log line looks: text or json";

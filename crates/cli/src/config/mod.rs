@@ -1,7 +1,8 @@
 //! The configuration: one typed section per component, parsed once.
 //!
-//! Three layers, each over the next: flags, the file named by `--config`, defaults. Nothing is read from the environment.
-//! Every error names the field by its dotted path, the value it was given and what is allowed. All of a layer are told at once.
+//! Three layers, each over the next: flags, the file named by `--config`, defaults. The environment is not read. Every
+//! error names the field by its dotted path, the given value and what is allowed. All errors of a layer are reported at
+//! once.
 
 mod catalog;
 mod client;
@@ -31,7 +32,7 @@ use serde::Serialize;
 use std::path::Path;
 use toml::de::ValueDeserializer;
 
-/// What one layer sets: a file, or the flags of one command.
+/// The settings of one layer: a file, or the flags of one command.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Layer {
     /// `[catalog]`
@@ -44,7 +45,7 @@ pub struct Layer {
     pub log: LogOptions,
 }
 
-/// What the program runs with.
+/// The settings that the program runs with.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Config {
     /// `[catalog]`
@@ -68,7 +69,7 @@ impl Layer {
         ]
     }
 
-    /// What this layer sets, and `under` where it does not.
+    /// The settings of this layer, and those of `under` where this layer has none.
     pub fn over(self, under: Self) -> Self {
         Self {
             catalog: self.catalog.over(under.catalog),
@@ -78,7 +79,7 @@ impl Layer {
         }
     }
 
-    /// Sets a field. False: there is none, or it cannot have that value.
+    /// Sets a field. Returns false if it does not exist or cannot have that value.
     fn set(&mut self, section: &str, key: &str, value: ValueDeserializer<'_>) -> bool {
         match section {
             "catalog" => self.catalog.set(key, value),
@@ -89,7 +90,7 @@ impl Layer {
         }
     }
 
-    /// What this layer sets, and defaults where it does not, all checked.
+    /// The settings of this layer over the defaults, all checked.
     pub fn resolve(self) -> Result<Config, FieldErrors> {
         let mut faults = FieldErrors::default();
         let catalog = faults.gather(self.catalog.resolve());

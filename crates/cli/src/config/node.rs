@@ -8,10 +8,10 @@ use super::{
 };
 use tidepool_types::{ByteSize, Span};
 
-// Catalogs call themselves complete while they have heard of every node within 100 ms: a node that waited less for them
+// A catalog calls itself complete once it has heard of every node within 100 ms. A node that waited less for catalogs
 // would answer puts that such a catalog does not know of.
 section! {
-    /// What a node runs with.
+    /// The settings of a node.
     "node", flags "" => NodeConfig, NodeOptions, checked by check {
         "name" name: Name = "auto", "Name in the pool, the same after a restart; auto: this host's name";
         "dir" dir: Dir = "/dev/shm/tidepool", "Directory of the node's memory files and its Unix socket";
@@ -45,7 +45,7 @@ impl NodeConfig {
         [self.check_socket_path(), self.check_smallest_block(), self.check_advertised()].into_iter().flatten().collect()
     }
 
-    /// An address that means "all of mine" tells others nothing.
+    /// An address for all interfaces tells other hosts nothing.
     fn check_advertised(&self) -> Option<FieldError> {
         if self.data_advertise != Advertise::Auto || !self.data_listen.0.ip().is_unspecified() {
             return None;

@@ -1,4 +1,4 @@
-//! Addresses of others: one `host:port`, a list of catalogs, and the address under which others find a node.
+//! Addresses of other parts: one `host:port`, a list of catalogs, and the address under which other hosts find a node.
 
 use super::section::Value;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
@@ -7,7 +7,7 @@ use std::{fmt, str::FromStr};
 /// Most catalogs that one list may name.
 const MOST_CATALOGS: usize = 16;
 
-/// Where somebody else listens: a host name or an address, and a port.
+/// The address of another part: a host name or an address, and a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostPort(String);
 
@@ -95,12 +95,12 @@ impl<'de> Deserialize<'de> for Catalogs {
     }
 }
 
-/// The address under which others reach a node.
+/// The address under which other hosts reach a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Advertise {
-    /// The one it listens on.
+    /// The address on which the node listens.
     Auto,
-    /// Another one, as behind a proxy or when listening on all interfaces.
+    /// Another address, as behind a proxy or when the node listens on all interfaces.
     At(HostPort),
 }
 

@@ -12,41 +12,41 @@ pub struct FieldError {
     pub path: String,
     /// The value as it was written.
     pub value: String,
-    /// What may be written instead.
+    /// The values allowed instead.
     pub allowed: String,
-    /// The path of the field that it contradicts, if it would be allowed alone.
+    /// The path of the field that it contradicts, if the value would be allowed alone.
     pub against: Option<&'static str>,
 }
 
 impl FieldError {
-    /// A value that is not allowed, whatever other fields have.
+    /// The error of a value that is never allowed.
     pub fn new(path: impl Into<String>, value: impl ToString, allowed: impl Into<String>) -> Self {
         Self { path: path.into(), value: value.to_string(), allowed: allowed.into(), against: None }
     }
 
-    /// A value that is not allowed beside that of the field `other`.
+    /// The same error, for a value that is only not allowed beside that of the field `other`.
     pub fn against(self, other: &'static str) -> Self {
         Self { against: Some(other), ..self }
     }
 
-    /// The field, and the one that it contradicts.
+    /// The paths of the field and of the one that it contradicts.
     pub fn paths(&self) -> impl Iterator<Item = &str> {
         std::iter::once(&*self.path).chain(self.against)
     }
 
-    /// Whether the field at `path` is one of these.
+    /// Whether the error is about the field at `path`.
     pub fn concerns(&self, path: &str) -> bool {
         self.paths().any(|concerned| concerned == path)
     }
 }
 
-/// Every field of a layer that cannot have its value.
+/// All errors in a layer's fields.
 #[derive(Debug, Clone, Default, PartialEq, Eq, thiserror::Error)]
 #[error("{}", self.0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
 pub struct FieldErrors(pub Vec<FieldError>);
 
 impl FieldErrors {
-    /// These, and that `value` is not within its bounds, if it is not.
+    /// Adds an error if `value` is not within its bounds.
     pub(super) fn within<T>(mut self, path: &str, value: &T, low: &str, high: &str) -> Self
     where
         T: Value + std::str::FromStr + PartialOrd + std::fmt::Display,
@@ -57,37 +57,37 @@ impl FieldErrors {
         self
     }
 
-    /// These, and `contradictions` between values that are allowed alone.
+    /// Adds `contradictions` between values that are allowed alone.
     pub(super) fn beside(mut self, mut contradictions: Vec<FieldError>) -> Self {
         contradictions.retain(|fault| !self.0.iter().any(|wrong| fault.concerns(&wrong.path)));
         self.0.extend(contradictions);
         self
     }
 
-    /// What `resolved` came to; what is wrong with it is added to these.
+    /// Returns the value of `resolved`, or adds its errors.
     pub(super) fn gather<T>(&mut self, resolved: Result<T, Self>) -> Option<T> {
         resolved.map_err(|Self(more)| self.0.extend(more)).ok()
     }
 }
 
-/// What messages need to know about a field.
+/// A field's description, for messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Field {
     /// The name in its section and, after the section's flag prefix, on the command line.
     pub key: &'static str,
-    /// The value it has when nobody sets it.
+    /// The value if it is not set.
     pub default: &'static str,
-    /// What may be written.
+    /// The values allowed.
     pub allowed: String,
-    /// What it is for, in one line.
+    /// The purpose, in one line.
     pub help: &'static str,
 }
 
 /// A kind of value that a field can have.
 pub trait Value {
-    /// What may be written, in words that continue "allowed is".
+    /// The values allowed, in words that continue "allowed is".
     const ALLOWED: &'static str;
-    /// What stands for it in the usage of a command.
+    /// The placeholder for a value in the usage of a command.
     const NAME: &'static str;
 }
 
@@ -139,12 +139,12 @@ macro_rules! section {
                 }),*]
             }
 
-            /// These options where they are set, `under` where they are not.
+            /// The options set here, and those of `under` otherwise.
             pub fn over(self, under: Self) -> Self {
                 Self { $($field: self.$field.or(under.$field)),* }
             }
 
-            /// Sets the field `key`. False: there is none, or it cannot have that value.
+            /// Sets the field `key`. Returns false if it does not exist or cannot have that value.
             pub fn set(&mut self, key: &str, value: toml::de::ValueDeserializer<'_>) -> bool {
                 match key {
                     $($key => serde::Deserialize::deserialize(value).is_ok_and(|value| {
@@ -155,7 +155,7 @@ macro_rules! section {
                 }
             }
 
-            /// These options where they are set, defaults where they are not, all checked.
+            /// The options set here over the defaults, all checked.
             pub fn resolve(self) -> Result<$config, $crate::config::FieldErrors> {
                 let config = $config {
                     $($field: self.$field.unwrap_or_else(|| $crate::config::section::literal($default)),)*

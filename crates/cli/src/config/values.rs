@@ -72,9 +72,9 @@ macro_rules! words {
 }
 
 words! {
-    /// When bytes that are read are checked against their checksums.
+    /// When the reader checks bytes against their checksums.
     Verify: "network (what crosses a machine) or always (same-host copies too)" {
-        /// Whenever they have crossed a machine.
+        /// Whenever the bytes have crossed a machine.
         Network = "network",
         /// On every read.
         Always = "always",
@@ -82,15 +82,15 @@ words! {
 }
 
 words! {
-    /// How much the log says.
+    /// The least important events that the log has.
     Level: "error, warn, info, debug or trace" {
-        /// What failed.
+        /// Failures.
         Error = "error",
-        /// What may fail soon.
+        /// Problems that may become failures.
         Warn = "warn",
-        /// What changed.
+        /// Changes of state.
         Info = "info",
-        /// What was decided.
+        /// Decisions.
         Debug = "debug",
         /// Everything.
         Trace = "trace",
@@ -98,7 +98,7 @@ words! {
 }
 
 words! {
-    /// How a log line looks.
+    /// The form of a log line.
     Format: "text or json" {
         /// For people.
         Text = "text",

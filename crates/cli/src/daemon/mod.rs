@@ -1,4 +1,4 @@
-//! Daemons: a part (a catalog or a node), its pages for the outside, and an orderly end.
+//! Daemons: a part (a catalog or a node), its pages, and an orderly end.
 //!
 //! The pages are up before the part starts and until it has stopped, so that `/health` tells starting (503), serving (200)
 //! and stopping (503) apart.
@@ -25,14 +25,14 @@ use tidepool_types::Metric;
 /// Why a daemon did not start. Every message names the field, and the address or mount.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The address for metrics and health cannot be had.
+    /// The daemon cannot listen on the address for metrics and health.
     #[error("{section}.metrics-listen {address}: {source}")]
     Metrics {
         /// The section of the configuration.
         section: &'static str,
         /// The address.
         address: SocketAddr,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The catalog did not start.
@@ -44,19 +44,19 @@ pub enum StartError {
 }
 
 impl StartError {
-    /// Whether the start was given up because a signal came.
+    /// Whether a signal ended the start.
     pub const fn is_stop(&self) -> bool {
         matches!(self, Self::Node(tidepool_node::StartError::Memory(tidepool_store::OpenError::Stopped)))
     }
 }
 
-/// What a daemon runs.
+/// The part that a daemon runs.
 pub trait Part: Send + Sync + 'static {
     /// Its section of the configuration.
     const SECTION: &'static str;
-    /// Every number of it.
+    /// The part's metrics.
     fn metrics(&self) -> Vec<Metric>;
-    /// What `/health` says of it beside its status.
+    /// The part's fields on `/health`, beside its status.
     fn details(&self) -> serde_json::Value;
 }
 
@@ -67,7 +67,7 @@ pub struct Daemon<P: Part> {
 }
 
 struct Shown<P> {
-    /// Read to show the part, written only to start and stop it.
+    /// Locked to read for the pages, to write only for start and stop.
     state: RwLock<State<P>>,
     log: Meter,
 }
@@ -97,12 +97,12 @@ impl<P: Part> Daemon<P> {
         Ok(daemon)
     }
 
-    /// Where `/metrics` and `/health` are.
+    /// The address of `/metrics` and `/health`.
     pub const fn metrics_address(&self) -> SocketAddr {
         self.endpoint.address()
     }
 
-    /// Asks the part something.
+    /// Calls `question` with the part.
     pub fn ask<T>(&self, question: impl FnOnce(&P) -> T) -> T {
         match &*self.shown.state.read() {
             State::Serving(part) => question(part),
@@ -115,7 +115,7 @@ impl<P: Part> Daemon<P> {
 
 impl<P: Part> Drop for Daemon<P> {
     fn drop(&mut self) {
-        // The part stops outside the lock, so that the pages can say that it does.
+        // The part stops outside the lock, so that the pages can show it.
         let before = std::mem::replace(&mut *self.shown.state.write(), State::Stopping);
         drop(before);
     }

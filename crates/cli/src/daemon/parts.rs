@@ -1,4 +1,4 @@
-//! From the checked configuration to what catalogs and nodes are made of.
+//! Settings of catalogs and nodes, from the checked configuration.
 
 use super::descriptors;
 use crate::config::{Advertise, CatalogConfig, NodeConfig};
@@ -16,7 +16,7 @@ pub fn catalog_config(config: &CatalogConfig) -> tidepool_catalog::CatalogConfig
     }
 }
 
-/// What is wrong with how a catalog in this process is set up, if anything is.
+/// The problem with a catalog in this process, if there is one.
 pub(super) fn catalog_problem() -> Option<String> {
     let wanted = tidepool_catalog::CatalogConfig::default().max_connections;
     descriptors::catalog_problem(descriptors::for_catalog(descriptors::raise(), wanted), wanted)
@@ -68,7 +68,7 @@ pub(super) fn explain_node(error: &tidepool_node::StartError) -> String {
         ) => {
             format!("node.{error}")
         }
-        // The directory cannot be had, or not in the way that a node needs it.
+        // The directory cannot be used, or not in the way that a node needs.
         StartError::Memory(OpenError::Io { .. } | OpenError::NoInodes { .. }) => format!("node.dir: {error}"),
         StartError::Memory(_) | StartError::Descriptors { .. } | StartError::Announce(_) | StartError::Thread(_) => {
             error.to_string()

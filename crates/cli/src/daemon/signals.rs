@@ -27,7 +27,7 @@ use std::{
 /// Sent to a process whose file would grow past its limit; signal-hook has no name for it.
 const SIGXFSZ: i32 = 25;
 
-/// Signals that come this soon after the first are the same request.
+/// Signals this soon after the first belong to the same request.
 const SAME_REQUEST: Duration = Duration::from_secs(1);
 
 /// The signals that end a daemon, caught from [`Signals::catch`] on.
@@ -37,36 +37,37 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Catches them. One that comes before [`Signals::wait`] is waited for no longer.
+    /// Catches the signals. [`Signals::wait`] returns at once after an earlier signal.
     pub fn catch() -> io::Result<Self> {
-        // A file that may not grow (ulimit -f) is an error for whoever wanted it, not the end of the process.
+        // A file that may not grow (ulimit -f) is an error for its writer, not the end of the process.
         flag::register(SIGXFSZ, Arc::default())?;
         let (tell, first) = sync_channel(1);
-        // Only the first signal is of interest: the channel is full of it until somebody waits.
+        // Only the first signal counts: it fills the channel until `wait` takes it.
         let ending = heed(move |signal| {
             let _ = tell.try_send(signal);
         })?;
         Ok(Self { ending, first })
     }
 
-    /// Whether one has come.
+    /// Whether a signal has come.
     pub fn have_come(&self) -> bool {
         self.ending.load(Ordering::Relaxed)
     }
 
-    /// Sleeps until one comes.
+    /// Waits for a signal.
     pub fn wait(self) {
         let signal = self.first.recv().ok();
         tracing::info!(signal, "stopping; a signal after a second or more ends at once");
     }
 }
 
-/// What the first SIGTERM, Ctrl-C or SIGHUP sets.
+/// A flag that the first SIGTERM, Ctrl-C or SIGHUP sets.
 pub fn stop_flag() -> io::Result<Arc<AtomicBool>> {
     heed(|_| ())
 }
 
-/// Starts the thread that heeds signals: each sets the flag and is told of, one that insists ends the process.
+/// Starts the thread that handles signals. Each signal sets the flag and is passed to `tell`; one that insists ends the
+/// process.
 fn heed(tell: impl Fn(i32) + Send + 'static) -> io::Result<Arc<AtomicBool>> {
     let mut signals = Iterator::new([SIGTERM, SIGINT])?;
     if minds_hangups() {
@@ -95,14 +96,14 @@ struct Request {
 }
 
 impl Request {
-    /// Whether `signal`, which comes at `now`, is no longer a part of the request but somebody who insists.
+    /// Whether `signal`, which comes at `now`, insists and is not part of the request.
     fn is_insisted_on(&mut self, signal: i32, now: Instant) -> bool {
         let first = *self.first.get_or_insert(now);
         signal != SIGHUP && now.saturating_duration_since(first) >= SAME_REQUEST
     }
 }
 
-/// Whether SIGHUP is not ignored.
+/// Whether the process handles SIGHUP.
 fn minds_hangups() -> bool {
     !is_ignored(&std::fs::read_to_string("/proc/self/status").unwrap_or_default(), SIGHUP)
 }

@@ -1,4 +1,4 @@
-//! One connection: reads a request's head, writes the answer, and lets the other side close first.
+//! One connection: reads a request's head, writes the answer, and lets the client close first.
 
 use super::{LONGEST_HEAD, PATIENCE, Pages, request};
 use rustix::event::PollFlags;
@@ -18,9 +18,9 @@ pub(super) struct Connection {
 enum State {
     /// The head so far.
     Reading(Vec<u8>),
-    /// The answer, and how much of it is out.
+    /// The answer, and the number of bytes sent.
     Writing(Vec<u8>, usize),
-    /// Everything is out. What still comes in is thrown away: closing a socket with unread bytes would take the answer back.
+    /// The answer is out. Further input is discarded: closing a socket with unread bytes would take the answer back.
     Closing,
 }
 
@@ -48,7 +48,7 @@ impl Connection {
         !self.until.has_passed()
     }
 
-    /// Does what can be done without waiting. False once the connection is over.
+    /// Does the work that needs no waiting. Returns false once the connection is over.
     pub(super) fn advance(&mut self, pages: &Pages<'_>) -> bool {
         match self.step(pages) {
             Ok(open) => open,

@@ -1,10 +1,10 @@
-//! `/metrics` and `/health` over HTTP: what is seen of a daemon from outside.
+//! `/metrics` and `/health` over HTTP: a daemon's pages.
 //!
-//! A server of our own rather than hyper: two read-only pages need no runtime, no keep-alive and no bodies, and one thread
-//! with `poll` and a handful of bounded connections is less to trust than a library's defaults. It also answers while the
-//! rest of the process is busy starting or stopping, which is when somebody looks.
+//! This is a server of our own rather than hyper: two read-only pages need no runtime, no keep-alive and no bodies. One
+//! thread with `poll` and a few bounded connections is less to trust than a library's defaults. It also answers while
+//! the rest of the process starts or stops, which is when operators look.
 //!
-//! Bounds: [`MOST_CONNECTIONS`] connections, beyond which the oldest is dropped (so slow ones cannot keep others out);
+//! Bounds: [`MOST_CONNECTIONS`] connections, beyond which the oldest is dropped (so slow clients cannot block others);
 //! [`LONGEST_HEAD`] bytes of request; [`PATIENCE`] for a whole exchange.
 
 mod connection;
@@ -30,20 +30,20 @@ pub use text::render;
 pub const MOST_CONNECTIONS: usize = 32;
 /// Bytes of a request's head.
 pub const LONGEST_HEAD: usize = 8 << 10;
-/// Time from accepting a connection to dropping it, whatever it does.
+/// Time from accepting a connection to dropping it, in any case.
 pub const PATIENCE: Duration = Duration::from_secs(5);
-/// Rest after a failed accept: most likely there are no descriptors, and there will be some.
+/// The rest after a failed accept, which most likely lacked a descriptor that will be free again.
 const ACCEPT_REST: Duration = Duration::from_millis(50);
 
-/// What the pages show.
+/// The source of the pages.
 pub trait Source: Send + Sync {
-    /// Every number now.
+    /// The current metrics.
     fn metrics(&self) -> Vec<Metric>;
-    /// How it is.
+    /// The current health.
     fn health(&self) -> Health;
 }
 
-/// How something is.
+/// The content of `/health`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Health {
     /// Whether it serves: 200 or 503.
@@ -55,7 +55,7 @@ pub struct Health {
 /// A running endpoint; dropping it closes every connection.
 pub struct Endpoint {
     address: SocketAddr,
-    /// Closing it wakes the thread and ends it.
+    /// Closing this pipe wakes the thread and ends it.
     stop: Option<PipeWriter>,
     thread: Option<JoinHandle<()>>,
 }
@@ -72,7 +72,7 @@ impl Endpoint {
         Ok(Self { address, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
@@ -91,7 +91,7 @@ struct Server {
     source: Arc<dyn Source>,
     /// Oldest first.
     connections: Vec<Connection>,
-    /// Connections dropped to make room for others.
+    /// Connections dropped to make room.
     dropped: u64,
 }
 
@@ -114,7 +114,7 @@ impl Server {
         }
     }
 
-    /// Sleeps until something can be done: the stop, the listener, and each connection in turn.
+    /// Sleeps until some work is possible. Returns this for the stop, the listener, and each connection in turn.
     fn wait(&self) -> Vec<bool> {
         let mut fds = vec![PollFd::new(&self.stopped, PollFlags::IN), PollFd::new(&self.listener, PollFlags::IN)];
         fds.extend(self.connections.iter().map(|connection| PollFd::new(connection.socket(), connection.wants())));
@@ -144,7 +144,7 @@ impl Server {
     }
 }
 
-/// What a request may be answered with.
+/// The pages that a request may get.
 struct Pages<'a> {
     source: &'a dyn Source,
     dropped: u64,

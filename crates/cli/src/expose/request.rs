@@ -1,4 +1,4 @@
-//! Reads a request's head and makes the answer.
+//! A request: reads its head and makes the answer.
 
 use super::{LONGEST_HEAD, Pages};
 use std::fmt::Write as _;
@@ -10,7 +10,7 @@ pub(super) fn is_complete(head: &[u8]) -> bool {
     head.windows(4).any(|end| end == b"\r\n\r\n") || head.windows(2).any(|end| end == b"\n\n")
 }
 
-/// What a page is.
+/// The content of a page.
 struct Page {
     status: &'static str,
     kind: &'static str,
@@ -23,7 +23,7 @@ impl Page {
     }
 }
 
-/// The whole answer to the request that starts with `head`, which may be anything.
+/// The whole answer to the request that starts with `head`, any bytes.
 pub(super) fn answer(head: &[u8], pages: &Pages<'_>) -> Vec<u8> {
     if !is_complete(head) && head.len() > LONGEST_HEAD {
         let problem = format!("a request has at most {LONGEST_HEAD} bytes before its body\n");

@@ -1,4 +1,4 @@
-//! The pages answer whatever comes in over a real socket, and nobody keeps others from them.
+//! The pages answer any bytes from a real socket, and no client blocks others.
 
 use super::*;
 use std::{

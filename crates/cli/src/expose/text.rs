@@ -3,7 +3,8 @@
 use std::fmt::{self, Write as _};
 use tidepool_types::{Metric, Value};
 
-/// All of `metrics`, those of one name together under one HELP and TYPE, in the order in which names first appear.
+/// All of `metrics`. Those of one name stand together under one HELP and TYPE, in the order of the names' first
+/// appearance.
 pub fn render(metrics: &[Metric]) -> String {
     let mut text = String::with_capacity(metrics.len() * 128);
     for (at, first) in metrics.iter().enumerate() {

@@ -1,4 +1,5 @@
-//! A limit on repeated events: each place in the code may log a few times a second, and what it logs beyond is counted.
+//! A limit on repeated events: each place in the code may log a few times a second. Events beyond the limit are
+//! counted.
 //!
 //! The number of places is that of `tracing` calls in the program, so the state is bounded too.
 
@@ -16,12 +17,12 @@ use tracing_subscriber::{Layer, layer::Context};
 
 /// Events that one place may log in one window.
 pub const PER_WINDOW: u32 = 10;
-/// How long a window is.
+/// Length of a window.
 pub const WINDOW: Duration = Duration::from_secs(1);
-/// Lines with this target tell of the limit itself and pass it: there is one a second for each place at most.
+/// The target of lines about the limit itself, which pass it: there is at most one a second for each place.
 pub(super) const OWN_TARGET: &str = "tidepool::logs";
 
-/// Who may log now, and how much was held back.
+/// Decides which events are logged, and counts the others.
 #[derive(Default)]
 pub struct Limiter {
     /// Short sections: counting one event, taking the counts.
@@ -33,7 +34,7 @@ pub struct Limiter {
 #[derive(Default)]
 struct State {
     sites: HashMap<Identifier, Site>,
-    /// Whether any site has something to report.
+    /// Whether any place has suppressed events to report.
     pending: bool,
     ended: bool,
 }
@@ -45,12 +46,12 @@ struct Site {
     unreported: u64,
 }
 
-/// What one place did not get to say.
+/// Suppressed events of one place.
 #[derive(Debug, Clone, Copy)]
 pub struct Held {
     /// The place.
     pub site: &'static Metadata<'static>,
-    /// How many events.
+    /// The number of events.
     pub events: u64,
 }
 
@@ -80,7 +81,7 @@ impl Limiter {
         self.suppressed.load(Ordering::Relaxed)
     }
 
-    /// What has been held back since the last time this was asked.
+    /// The suppressed events since the last call.
     pub fn take(&self) -> Vec<Held> {
         let mut state = self.state.lock();
         state.pending = false;
@@ -88,7 +89,7 @@ impl Limiter {
         held.map(|site| Held { site: site.metadata, events: std::mem::take(&mut site.unreported) }).collect()
     }
 
-    /// Sleeps until something is held back and then for the rest of a window. True when the log ends.
+    /// Sleeps until an event is suppressed, and then for the rest of a window. Returns true when the log ends.
     pub(super) fn wait(&self) -> bool {
         let mut state = self.state.lock();
         while !state.pending && !state.ended {

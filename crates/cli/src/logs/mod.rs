@@ -1,7 +1,7 @@
-//! Logs: to standard error, as text or JSON, and never more than a reader or a disk can take.
+//! Logs on standard error, as text or JSON, bounded so that no reader and no disk is flooded.
 //!
-//! Events pass a level, then a limit per place in the code ([`limit`]). What the limit held back is counted, and a line a
-//! second says how much it was.
+//! Events pass a level, then a limit per place in the code ([`limit`]). Suppressed events are counted, and a line a
+//! second reports them.
 
 pub mod limit;
 mod report;
@@ -27,12 +27,12 @@ pub enum LogError {
     /// This process has one already.
     #[error("the log is set up twice in one process")]
     Twice,
-    /// The thread that reports suppressed events could not be had.
+    /// The thread that reports suppressed events could not be started.
     #[error("starting the log's thread: {0}")]
     Thread(#[from] io::Error),
 }
 
-/// The log of this process. Dropping it reports what is still held back.
+/// The log of this process. Dropping it reports the events still suppressed.
 pub struct Logs {
     limiter: Arc<Limiter>,
     _reporter: Reporter,
@@ -48,13 +48,13 @@ impl Logs {
         Ok(Self { limiter, _reporter: reporter })
     }
 
-    /// Counts what the log held back, for whoever shows metrics.
+    /// The log's counters, for metrics.
     pub fn meter(&self) -> Meter {
         Meter(Arc::clone(&self.limiter))
     }
 }
 
-/// What the log counts.
+/// The log's counters.
 #[derive(Clone)]
 pub struct Meter(Arc<Limiter>);
 
@@ -70,17 +70,17 @@ impl Meter {
     }
 }
 
-/// What takes events in: level, then limit, then lines to `writer`.
+/// The subscriber for events: level, then limit, then lines to `writer`.
 fn subscriber<W>(config: &LogConfig, limit: Limit, writer: W) -> impl tracing::Subscriber + Send + Sync
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
-    // What cannot be written is lost: saying so, to the same place, would be a panic.
+    // A line that cannot be written is lost: reporting that to the same place would panic.
     let lines: Box<dyn Layer<_> + Send + Sync> = match config.format {
         Format::Text => fmt::layer().with_ansi(false).with_writer(writer).log_internal_errors(false).boxed(),
         Format::Json => fmt::layer().json().flatten_event(true).with_writer(writer).log_internal_errors(false).boxed(),
     };
-    // The libraries below say much at lower levels that only their authors need.
+    // The libraries below log much at lower levels that only their authors need.
     let level = filter(config.level);
     let levels = Targets::new().with_default(level.min(LevelFilter::WARN)).with_target("tidepool", level);
     Registry::default().with(lines).with(limit).with(levels)

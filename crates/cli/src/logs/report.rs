@@ -1,10 +1,10 @@
-//! Says, a window later, what the limit has held back.
+//! Reports the events that the limit has suppressed, a window later.
 
 use super::limit::{Limiter, OWN_TARGET};
 use std::{io, sync::Arc, thread::JoinHandle};
 use tracing::Level;
 
-/// The thread that reports; it sleeps as long as nothing is held back.
+/// The thread that reports; it sleeps while no event is suppressed.
 pub(super) struct Reporter {
     limiter: Arc<Limiter>,
     thread: Option<JoinHandle<()>>,
@@ -31,7 +31,7 @@ impl Drop for Reporter {
     }
 }
 
-/// One line for each place that was held back.
+/// Logs one line for each place with suppressed events.
 pub(super) fn report(limiter: &Limiter) {
     for held in limiter.take() {
         let file = held.site.file().unwrap_or_else(|| held.site.target());

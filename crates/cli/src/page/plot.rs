@@ -1,4 +1,4 @@
-//! Lines over an axis, as SVG.
+//! Plots: lines over an axis, as SVG.
 
 use super::escape;
 use super::ticks::{label, powers, ticks};
@@ -15,7 +15,7 @@ pub(crate) struct Plot {
     title: String,
     x: String,
     y: String,
-    /// How the axis from left to right goes.
+    /// The scale of the horizontal axis.
     scale: Scale,
     lines: Vec<Line>,
 }
@@ -32,16 +32,16 @@ impl Line {
     }
 }
 
-/// How numbers become places.
+/// The scale of an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Scale {
     /// Evenly.
     Linear,
-    /// By their logarithms: what is below one stands at one.
+    /// Logarithmic; values below one stand at one.
     Log,
 }
 
-/// From numbers to places along one axis.
+/// Maps numbers to positions along one axis.
 struct Axis {
     scale: Scale,
     marks: Vec<f64>,
@@ -72,7 +72,7 @@ impl Plot {
         Self { title, x, y, scale: Scale::Linear, lines }
     }
 
-    /// The same over logarithms.
+    /// The same plot with a logarithmic horizontal axis.
     pub(crate) fn log(self) -> Self {
         Self { scale: Scale::Log, ..self }
     }

@@ -1,6 +1,6 @@
-//! Where an axis has its marks, and what they say.
+//! Ticks: the marks of an axis and their labels.
 
-/// At most this many marks on an axis, more or less.
+/// About the most marks of an axis.
 const MARKS: f64 = 6.0;
 
 /// Round numbers that cover `least` to `most`.

@@ -1,4 +1,4 @@
-//! What must hold once the fire is out: nothing is kept for those who are gone, and catalogs know what nodes hold.
+//! The state after the fire: nodes keep nothing for processes that are gone, and catalogs know the nodes' blocks.
 
 use super::cluster::{Cluster, eventually};
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! One thing is killed or stopped; what it costs, and how it heals.
+//! One process is killed or stopped: the cost, and the recovery.
 
 use super::cluster::{Cluster, DEAD_SOON, client, content, eventually};
 use rustix::process::Signal;

@@ -1,4 +1,4 @@
-//! The program of a build: looked at before anything is measured.
+//! A build's program, checked before anything is measured.
 
 use super::process::{self, Ended, Trouble};
 use super::{AgainstError, Build};
@@ -22,7 +22,7 @@ pub struct Binary {
 }
 
 impl Binary {
-    /// Looks at the file.
+    /// Reads the file and its hash.
     pub fn find(build: Build, path: &Path) -> Result<Self, AgainstError> {
         let unusable = |why: String| AgainstError::Unusable { build, path: path.to_owned(), why };
         let found = path.canonicalize().map_err(|error| unusable(error.to_string()))?;
@@ -33,7 +33,7 @@ impl Binary {
         Ok(Self { build, path: found, sha256 })
     }
 
-    /// Checks that it is a Tidepool whose benchmark knows `field` and takes `arguments`.
+    /// Checks that it is a Tidepool with a benchmark that knows `field` and takes `arguments`.
     pub(super) fn check(&self, field: &str, arguments: &[String], stop: &AtomicBool) -> Result<(), AgainstError> {
         let (build, path) = (self.build, self.path.clone());
         let version = self.ask(&["--version"], stop)?;
@@ -42,7 +42,7 @@ impl Binary {
             let why = format!("not a tidepool program: `--version` printed {said:?}");
             return Err(AgainstError::Unusable { build, path, why });
         }
-        // Asked for help, it reads the command line and measures nothing.
+        // With --help it reads the command line and measures nothing.
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).chain(["--help"]).collect();
         let help = self.ask(&arguments, stop)?;
         if help.status.success() {
@@ -62,14 +62,15 @@ impl Binary {
         })
     }
 
-    /// Starts it where there is no checkout: a build without a commit of its own takes the one of its working directory.
+    /// A command that runs it outside of any checkout: a build without a commit of its own reports its working
+    /// directory's.
     pub(super) fn command(&self) -> Command {
         let mut command = Command::new(&self.path);
         command.current_dir("/");
         command
     }
 
-    /// Checks that the file is the one that was found.
+    /// Checks that the file has not changed since [`Binary::find`].
     pub(super) fn is_unchanged(&self) -> Result<(), AgainstError> {
         let unusable = |why: String| AgainstError::Unusable { build: self.build, path: self.path.clone(), why };
         match sha256(&self.path) {

@@ -1,9 +1,10 @@
 //! Compares two builds of this program: `tidepool bench --against BINARY`.
 //!
-//! Each run is a process of one build, `bench --only FIELDS --json`, and its figures are the raw timings of the pool's own
-//! side (`series.rs`). Runs come in the order old, new, new, old, so that a machine that slowly changes its speed favours
-//! neither; two runs next to each other are a pair. What the pairs say is in `statistics.rs`; fields that one run measures
-//! together share their pairs. CPU seconds are those of a whole run, set-up included: both builds do the same operations.
+//! Each run is a process of one build, `bench --only FIELDS --json`. Its figures are the raw timings of the pool's own
+//! side (`series.rs`). Runs come in the order old, new, new, old, so that a machine that slowly changes its speed
+//! favours neither build; two neighbouring runs are a pair. `statistics.rs` judges the pairs; fields that one run
+//! measures together share their pairs. CPU seconds are those of a whole run, set-up included: both builds do the same
+//! operations.
 
 mod binary;
 mod process;
@@ -26,13 +27,13 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use tidepool_types::ByteSize;
 
-/// Bytes of source and destination of every copy, where nobody says otherwise: several times the caches of most machines,
-/// and a quarter of the time of a run to set up.
+/// Bytes of source and destination of every copy, by default: several times the caches of most machines; set-up takes
+/// a quarter of a run's time.
 pub const FOOTPRINT: ByteSize = ByteSize(256 << 20);
-/// Time for a run to end beyond the time that it was given to measure.
+/// Time that a run may take beyond its time to measure.
 const GRACE: Duration = Duration::from_secs(60);
 
-/// One of the two.
+/// One of the two builds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Build {
     /// The binary that is compared with.
@@ -57,7 +58,7 @@ pub enum AgainstError {
         build: Build,
         /// Its file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
     /// A build's benchmark does not have a field.
@@ -69,7 +70,7 @@ pub enum AgainstError {
         path: PathBuf,
         /// The field.
         field: String,
-        /// What the build said.
+        /// The build's answer.
         said: String,
     },
     /// A run failed.
@@ -77,14 +78,14 @@ pub enum AgainstError {
     Run {
         /// The build.
         build: Build,
-        /// What was measured.
+        /// The fields measured.
         fields: String,
-        /// What is wrong.
+        /// The reason.
         why: String,
         /// The last lines of its standard error.
         said: String,
     },
-    /// A signal came.
+    /// A signal ended the comparison.
     #[error("interrupted")]
     Interrupted,
 }
@@ -100,15 +101,15 @@ fn stderr(said: &str) -> String {
 /// How to compare.
 #[derive(Debug)]
 pub struct Options {
-    /// Fields to compare; all when empty.
+    /// Fields to compare; all if empty.
     pub only: Vec<String>,
-    /// Timings of a run, where one number is to do for all fields.
+    /// Timings of a run, if all fields are to have the same number.
     pub samples: Option<u16>,
     /// Further arguments of every run.
     pub arguments: Vec<String>,
     /// Further arguments of the new build's runs.
     pub new_arguments: Vec<String>,
-    /// Time for a run.
+    /// Time limit of a run.
     pub limit: Duration,
     /// Ends the comparison when set.
     pub stop: Arc<AtomicBool>,
@@ -117,11 +118,11 @@ pub struct Options {
 /// One run of one build.
 #[derive(Debug, Clone)]
 struct Run {
-    /// One for each series.
+    /// One figure for each series.
     figures: Vec<f64>,
     seconds: f64,
     cpu_seconds: f64,
-    /// What it ran on and what it is.
+    /// The machine and the build, as the run reports them.
     machine: Value,
 }
 
@@ -138,7 +139,7 @@ struct Group {
     series: Vec<&'static Series>,
 }
 
-/// The groups that `options` want.
+/// The groups with fields that `options` names.
 fn groups(options: &Options) -> Vec<Group> {
     let wanted = |field: &&str| options.only.is_empty() || options.only.iter().any(|only| only == field);
     let group = |fields: &[&'static str]| {
@@ -148,7 +149,7 @@ fn groups(options: &Options) -> Vec<Group> {
     fields::groups().map(group).filter(|group| !group.fields.is_empty()).collect()
 }
 
-/// Timings of a run, where they are short beside its set-up; all others have [`FEW_SAMPLES`].
+/// Number of timings for fields whose timings are short against the set-up of a run; all others have [`FEW_SAMPLES`].
 const SAMPLES: [(&str, u16); 5] = [
     ("lookup_keys_per_s", 101),
     ("match_prefix_us_5000", 101),
@@ -174,8 +175,8 @@ fn arguments(options: &Options, build: Build, fields: &[&str]) -> Vec<String> {
     arguments
 }
 
-/// Compares the builds field by field and adds what it finds to `comparison`, of which all stays valid when it fails. Both
-/// builds are checked before the first run. `step` is told how far it is.
+/// Compares the builds field by field and adds the results to `comparison`, which stays valid after a failure. Both
+/// builds are checked before the first run. Calls `step` with the progress.
 pub fn measure(comparison: &mut Comparison, options: &Options, mut step: impl FnMut(&str)) -> Result<(), AgainstError> {
     let groups = groups(options);
     for binary in comparison.binaries() {
@@ -197,7 +198,7 @@ pub fn measure(comparison: &mut Comparison, options: &Options, mut step: impl Fn
     Ok(())
 }
 
-/// Runs pairs until they tell enough or cost too much.
+/// Runs pairs until they suffice or cost too much.
 fn pairs(
     group: &Group,
     run: &mut dyn FnMut(Build) -> Result<Run, AgainstError>,
@@ -219,13 +220,13 @@ fn pairs(
     }
 }
 
-/// How much faster the new build is, by the series at place `at` of its group.
+/// The speed of the new build over the old one, by the series at place `at` of its group.
 fn speed(series: &Series, at: usize, pairs: &[Pair]) -> Estimate {
     let ratio = |pair: &Pair| series.new_over_old(pair.old.figures[at], pair.new.figures[at]);
     Estimate::of(&pairs.iter().map(ratio).collect::<Vec<_>>())
 }
 
-/// One run: a process, and what its JSON says.
+/// Runs one build's process and reads its JSON.
 fn run(binary: &Binary, group: &Group, options: &Options) -> Result<Run, AgainstError> {
     let failed = |why: String, said: String| {
         let fields = group.fields.join(", ");

@@ -1,4 +1,4 @@
-//! A build's process: started in a group of its own, bounded in time and output, and ended with everything that it started.
+//! A build's process, in a group of its own, bounded in time and output, and ended together with its children.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -12,11 +12,11 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, Instant};
 use tidepool_types::Deadline;
 
-/// How long a process is waited for before `stop` is looked at again.
+/// The longest wait for a process between two looks at `stop`.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
-/// Time to end in order, and for output to end after its process.
+/// Time for a process to end in order, and for its output to end afterwards.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Time for killed processes to be gone; where nobody collects orphans, they stay in the process table.
+/// Time for killed processes to go; where no process reaps orphans, they stay in the process table.
 const GONE: Duration = Duration::from_secs(1);
 /// Bytes of output that are kept: the last ones.
 const OUTPUT: usize = 16 << 20;
@@ -28,16 +28,16 @@ const ERROR_LINES: usize = 5;
 #[derive(Debug)]
 pub(super) struct Ended {
     pub(super) status: ExitStatus,
-    /// What it printed.
+    /// The process's standard output.
     pub(super) output: Vec<u8>,
     /// The last lines of its standard error.
     pub(super) errors: String,
     pub(super) seconds: f64,
-    /// Of the process and all that it waited for.
+    /// CPU seconds of the process and of the children that it waited for.
     pub(super) cpu_seconds: f64,
 }
 
-/// Why a process has not ended by itself.
+/// Why a process did not end by itself.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Trouble {
     #[error("{0}")]
@@ -48,7 +48,7 @@ pub(super) enum Trouble {
     Interrupted,
 }
 
-/// Runs `command` to its end, which comes after `limit` at the latest, or soon after `stop` is set.
+/// Runs `command` to its end, by `limit` at the latest or soon after `stop` is set.
 pub(super) fn run(command: &mut Command, limit: Duration, stop: &AtomicBool) -> Result<Ended, Trouble> {
     let start = Instant::now();
     // A group of its own: Ctrl-C in a terminal reaches this program alone, which then ends the whole group.
@@ -65,7 +65,7 @@ pub(super) fn run(command: &mut Command, limit: Duration, stop: &AtomicBool) -> 
     }
     let pid = Pid::from_child(&child);
     let cpu_seconds = cpu_seconds(pid);
-    // Before the process is reaped, while its id cannot be anybody else's.
+    // Before the process is reaped, while no other process can have its id.
     let _ = kill_process_group(pid, Signal::KILL);
     let status = child.wait()?;
     if waited.is_err() {
@@ -100,13 +100,13 @@ fn pidfd(child: &Child) -> io::Result<OwnedFd> {
     Ok(pidfd_open(Pid::from_child(child), PidfdFlags::empty())?)
 }
 
-/// Asks the process to end, which lets it remove its shared memory, and waits a moment. The kill of its group follows.
+/// Asks the process to end, so that it removes its shared memory, and waits a moment. The kill of its group follows.
 fn end(child: &Child) {
     let _ = kill_process(Pid::from_child(child), Signal::TERM);
     let _ = wait(child, PATIENCE, &AtomicBool::new(false));
 }
 
-/// Waits a moment until no process is left that could still make files.
+/// Waits a moment, until no process is left that could still make files.
 fn wait_for_the_group(group: Pid) {
     let deadline = Deadline::after(GONE);
     while test_kill_process_group(group).is_ok() && !deadline.has_passed() {
@@ -114,7 +114,7 @@ fn wait_for_the_group(group: Pid) {
     }
 }
 
-/// Reads `pipe` to its end and gives its last bytes, `keep` at least.
+/// Reads `pipe` to its end. Returns its last bytes, at least `keep` of them.
 fn last_bytes(mut pipe: impl Read + Send + 'static, keep: usize) -> Receiver<Vec<u8>> {
     let (sender, receiver) = sync_channel(1);
     std::thread::spawn(move || {
@@ -136,14 +136,14 @@ fn last_lines(bytes: &[u8]) -> String {
     lines[lines.len().saturating_sub(ERROR_LINES)..].join("\n")
 }
 
-/// CPU seconds, user and system, of a process that has ended and was not waited for yet, and of all that it waited for.
+/// CPU seconds, user and system, of an ended process that was not reaped yet, and of the children that it waited for.
 fn cpu_seconds(pid: Pid) -> io::Result<f64> {
     let text = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()))?;
     let ticks = cpu_ticks(&text).ok_or_else(|| io::Error::other(format!("its stat says {text:?}")))?;
     Ok(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 
-/// Out of the text of `/proc/PID/stat`: utime, stime, cutime and cstime together.
+/// utime, stime, cutime and cstime together, from the text of `/proc/PID/stat`.
 fn cpu_ticks(stat: &str) -> Option<u64> {
     let after_name = stat.rsplit_once(')')?.1;
     let ticks: Vec<u64> = after_name.split_whitespace().skip(11).take(4).filter_map(|word| word.parse().ok()).collect();

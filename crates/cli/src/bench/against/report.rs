@@ -1,4 +1,4 @@
-//! What a comparison found: as one JSON object for machines and as a table for people.
+//! The report of a comparison: a JSON object for machines, a table for people.
 
 use super::series::Series;
 use super::statistics::{Estimate, Verdict, cpu_is_alike};
@@ -11,11 +11,11 @@ use std::fmt::Write as _;
 /// Pairs in a line of the table.
 const PAIRS_IN_A_LINE: usize = 10;
 
-/// The two builds and what was judged so far.
+/// The two builds and the fields judged so far.
 #[derive(Debug)]
 pub struct Comparison {
     binaries: [Binary; 2],
-    /// What each build says of itself.
+    /// Each build's description of itself.
     about: [Value; 2],
     judged: Vec<Judged>,
 }
@@ -26,13 +26,13 @@ struct Judged {
     field: &'static str,
     part: Option<&'static str>,
     verdict: Verdict,
-    /// Whether the exit status says so: a field that fails, or one that is open and takes more CPU seconds.
+    /// Whether the comparison fails because of it: a field that fails, or an open one that takes more CPU seconds.
     failed: bool,
     /// Speed, new over old: above one, the new build is faster, or takes less memory.
     speed: Estimate,
     /// CPU seconds of a run, new over old: above one, the new build takes more.
     cpu: Estimate,
-    /// Of all runs.
+    /// Seconds of all runs.
     seconds: f64,
     /// The command lines of the old build's runs and of the new one's.
     arguments: [Vec<String>; 2],
@@ -113,12 +113,12 @@ impl Judged {
 }
 
 impl Comparison {
-    /// Nothing judged yet.
+    /// A comparison without fields.
     pub fn new(old: Binary, new: Binary) -> Self {
         Self { binaries: [old, new], about: [Value::Null, Value::Null], judged: Vec::new() }
     }
 
-    /// The old one and the new one.
+    /// The old binary and the new one.
     pub(super) fn binaries(&self) -> &[Binary; 2] {
         &self.binaries
     }
@@ -142,7 +142,7 @@ impl Comparison {
         self.judged.iter().filter(|judged| judged.failed).map(Judged::name).collect()
     }
 
-    /// One object with everything.
+    /// A JSON object with the whole comparison.
     pub fn json(&self) -> Value {
         let Machine { cpu, cores, kernel, huge_pages, .. } = Machine::here();
         let [old, new] = [Build::Old, Build::New].map(|build| self.build(build));

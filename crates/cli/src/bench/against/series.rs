@@ -1,4 +1,5 @@
-//! Which raw figure of a run's JSON a field is judged by: the timings of the pool's own side, not ratios to memcpy or sockets.
+//! The raw figure of a run's JSON that a field is judged by: timings of the pool's own side, not ratios to memcpy or
+//! sockets.
 
 use crate::bench::compare::median;
 use serde_json::Value;
@@ -13,7 +14,7 @@ pub(super) struct Series {
     place: Place,
 }
 
-/// Where a run's JSON has it.
+/// The figure's place in a run's JSON.
 #[derive(Debug)]
 enum Place {
     /// The median of a lane's timings, which are speeds.
@@ -29,7 +30,7 @@ const fn lane(field: &'static str, part: Option<&'static str>, comparison: &'sta
 const LARGE: &str = "shm, 2 MiB blocks";
 const SMALL: &str = "shm, 4 KiB blocks";
 
-/// Of every field at least one.
+/// At least one series for every field.
 const SERIES: [Series; 13] = [
     lane("shm_get_vs_memcpy", None, LARGE, "get"),
     lane("shm_get_4KiB_keys_per_s", None, SMALL, "get"),
@@ -46,13 +47,13 @@ const SERIES: [Series; 13] = [
     lane("put_full_vs_half", Some("64KiB"), "puts of 64KiB blocks", "full"),
 ];
 
-/// The series of these fields.
+/// The series of `fields`.
 pub(super) fn of(fields: &[&str]) -> Vec<&'static Series> {
     SERIES.iter().filter(|series| fields.contains(&series.field)).collect()
 }
 
 impl Series {
-    /// The field, and the part after a dot.
+    /// The name of the field, with the part after a dot.
     pub(super) fn name(&self) -> String {
         self.part.map_or_else(|| self.field.to_owned(), |part| format!("{}.{part}", self.field))
     }
@@ -71,7 +72,7 @@ impl Series {
         (figure.is_finite() && figure > 0.0).then_some(figure)
     }
 
-    /// How much better `new` is than `old`: above one, it is faster or takes less.
+    /// The ratio of `new` to `old` by which new is better: above one, it is faster or takes less.
     pub(super) fn new_over_old(&self, old: f64, new: f64) -> f64 {
         match self.place {
             Place::Lane { .. } => new / old,

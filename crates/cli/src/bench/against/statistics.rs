@@ -1,4 +1,4 @@
-//! What pairs of runs say about two builds: pure functions, no clock and no processes.
+//! Statistics of pairs of runs of two builds: pure functions, no clock and no processes.
 //!
 //! A pair is one run of the old build and one of the new build, started one after the other. A run's figure is the median of
 //! its timings: timings of one run share processes and the placement of their memory, so only runs count as independent.
@@ -9,9 +9,9 @@
 
 use serde::Serialize;
 
-/// Fewer pairs give no verdict but "open", however clear they are.
+/// Fewer pairs give the verdict "open", however clear they are.
 pub(super) const FEWEST_PAIRS: usize = 20;
-/// After these, the interval is what it is.
+/// The most pairs; the verdict is made with the interval they give.
 pub(super) const MOST_PAIRS: usize = 60;
 /// An interval is narrow from this half-width on.
 pub(super) const NARROW: f64 = 0.025;
@@ -32,7 +32,7 @@ pub(super) struct Estimate {
 }
 
 impl Estimate {
-    /// Of the pairs' ratios, which are positive.
+    /// The estimate from the pairs' ratios, which are positive.
     pub(super) fn of(ratios: &[f64]) -> Self {
         let logs: Vec<f64> = ratios.iter().map(|ratio| ratio.ln()).collect();
         let mut means: Vec<f64> = (0..logs.len())
@@ -53,8 +53,8 @@ impl Estimate {
     }
 }
 
-/// The lower end's place among the sorted means, counted from one; zero where no interval is that sure. It is the largest
-/// with which the signed-rank sum of `pairs` stays below it with a chance of [`MISS`] at most.
+/// The lower end's place among the sorted means, counted from one; zero where no interval is that sure. It is the
+/// largest place for which the signed-rank sum of `pairs` stays below it with a chance of at most [`MISS`].
 fn beyond(pairs: usize) -> usize {
     // How likely each sum of a random subset of the ranks 1..=pairs is.
     let mut chances = vec![0.0; pairs * (pairs + 1) / 2 + 1];
@@ -72,7 +72,7 @@ fn beyond(pairs: usize) -> usize {
     sums.take_while(|&total| total <= MISS).count()
 }
 
-/// What an interval says.
+/// The verdict of an interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub(super) enum Verdict {
@@ -85,7 +85,7 @@ pub(super) enum Verdict {
 }
 
 impl Verdict {
-    /// Of `estimate`, a speed of the new build over the old one, from so many pairs.
+    /// The verdict on `estimate`, a speed of the new build over the old one, from `pairs` pairs.
     pub(super) fn of(estimate: &Estimate, pairs: usize) -> Self {
         match estimate {
             _ if pairs < FEWEST_PAIRS => Self::Open,
@@ -96,13 +96,13 @@ impl Verdict {
     }
 }
 
-/// Whether CPU seconds, new over old, are alike: within 3 % of each other, or less.
+/// Whether CPU seconds, new over old, rise by no more than 3 %.
 pub(super) fn cpu_is_alike(new_over_old: f64) -> bool {
     new_over_old <= 1.03
 }
 
-/// Whether two more pairs are not worth their time: `widest` is the half-width of the widest interval, `seconds` what
-/// `pairs` took.
+/// Whether two more pairs are not worth their time. `widest` is the half-width of the widest interval, `seconds` the
+/// time of all `pairs` so far.
 pub(super) fn is_enough(pairs: usize, widest: f64, seconds: f64) -> bool {
     let two_more = seconds / pairs.max(1) as f64 * 2.0;
     pairs >= MOST_PAIRS || (pairs >= FEWEST_PAIRS && widest <= NARROW) || seconds + two_more > MOST_SECONDS

@@ -1,4 +1,4 @@
-//! Look-ups through one catalog, and the memory that it takes.
+//! Look-ups through one catalog, and the catalog's memory.
 
 use crate::bench::compare::{Lane, Samples, alternate};
 use crate::bench::side::Side;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// Time to fill a catalog.
 const SETUP: Duration = Duration::from_secs(120);
-/// Nodes that fill it.
+/// Made-up nodes that fill the catalog.
 const NODES: u64 = 4;
 /// Blocks that look-ups are made against.
 const BLOCKS: u64 = 1_000_000;
@@ -37,7 +37,7 @@ fn sample(plan: &Plan, keys: KeyKind, chains: bool, step: &mut dyn FnMut(&str)) 
     step("filling a catalog");
     let filled = fill(plan, start_catalog(plan)?, BLOCKS, keys)?;
     let catalogs = vec![filled.catalog.detail().to_owned()];
-    // No node on this host: every key is the catalog's to answer.
+    // No node on this host: the catalog must answer for every key.
     let dir = PathBuf::from("/nonexistent");
     let pool = PoolPlan { dir, catalogs, local: false, streams: 1, planted_delay: plan.planted_delay };
     let lookup = LookupPlan { pool, blocks: BLOCKS, batch: BATCH, keys, chains };
@@ -47,7 +47,7 @@ fn sample(plan: &Plan, keys: KeyKind, chains: bool, step: &mut dyn FnMut(&str)) 
     Ok(samples.remove(0))
 }
 
-/// Single keys, half of them absent.
+/// Look-ups of single keys, half of them absent.
 pub(super) fn lookup(plan: &Plan, report: &mut Report, step: &mut dyn FnMut(&str)) -> Result<(), BenchError> {
     let samples = sample(plan, KeyKind::Text, false, step)?;
     report.set("lookup_keys_per_s", None, samples.median_per_s);
@@ -55,7 +55,7 @@ pub(super) fn lookup(plan: &Plan, report: &mut Report, step: &mut dyn FnMut(&str
     Ok(())
 }
 
-/// One chain, all of it present.
+/// Matches of one chain that is all present.
 pub(super) fn match_prefix(plan: &Plan, report: &mut Report, step: &mut dyn FnMut(&str)) -> Result<(), BenchError> {
     let samples = sample(plan, KeyKind::Hash, true, step)?;
     report.set("match_prefix_us_5000", None, 1e6 / samples.median_per_s);
@@ -63,7 +63,7 @@ pub(super) fn match_prefix(plan: &Plan, report: &mut Report, step: &mut dyn FnMu
     Ok(())
 }
 
-/// Growth of a catalog's resident memory, per block.
+/// Growth of a catalog's resident memory per block.
 pub(super) fn bytes_per_block(plan: &Plan, report: &mut Report, step: &mut dyn FnMut(&str)) -> Result<(), BenchError> {
     let mut worst: f64 = 0.0;
     for blocks in [7_500_000, 10_000_000] {

@@ -6,7 +6,7 @@ use crate::bench::sides::PutPlan;
 use crate::bench::{BenchError, Plan, Report};
 use tidepool_types::ByteSize;
 
-/// A run writes this part of the pool.
+/// A run writes one `PART`th of the pool.
 const PART: u64 = 4;
 
 pub(super) fn measure(plan: &Plan, report: &mut Report, step: &mut dyn FnMut(&str)) -> Result<(), BenchError> {
@@ -15,7 +15,7 @@ pub(super) fn measure(plan: &Plan, report: &mut Report, step: &mut dyn FnMut(&st
         step("setting up a half full and a full pool");
         let (half, full) = (Pool::start(plan, plan.footprint)?, Pool::start(plan, plan.footprint)?);
         let run = ByteSize(plan.footprint.0 / PART);
-        // A quarter stays; every run makes it half, and is removed again.
+        // A quarter stays. Every run fills up to a half, and is removed again.
         let half_plan = PutPlan { before: 1, remove: true, ..half.put_plan(plan, run, block) };
         let full_plan = PutPlan { before: PART + 1, ..full.put_plan(plan, run, block) };
         let mut sides = [half.putter(half_plan)?, full.putter(full_plan)?];

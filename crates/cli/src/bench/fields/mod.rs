@@ -1,5 +1,5 @@
-//! The fields of the result, each measured by one short function: it sets its sides up, lets them take turns, and sets
-//! what came out.
+//! The fields of the result. One short function measures each: it starts the sides, lets them take turns, and sets the
+//! values.
 
 mod catalog;
 mod full;
@@ -11,7 +11,7 @@ pub(crate) use pool::{remove_abandoned_work_dirs, remove_work_dirs};
 
 use super::{BenchError, Plan, Report};
 
-/// Measures a group: told how, it sets what it found and says what it is doing.
+/// Measures a group as the plan says, sets the values and reports its progress.
 type Measure = fn(&Plan, &mut Report, &mut dyn FnMut(&str)) -> Result<(), BenchError>;
 
 /// A group of fields that share their sides.
@@ -36,8 +36,8 @@ pub(super) fn groups() -> impl Iterator<Item = &'static [&'static str]> {
     GROUPS.iter().map(|group| group.fields)
 }
 
-/// Measures everything that `plan` wants. `step` is told of every sample. What fails is null, noted and counted: the
-/// number of groups that failed for another reason than time is returned.
+/// Measures all fields that `plan` wants and calls `step` for every sample. A field that fails is null, noted and
+/// counted. Returns the number of groups that failed for another reason than time.
 pub fn measure(plan: &Plan, report: &mut Report, mut step: impl FnMut(&str)) -> usize {
     let mut failed = 0;
     for group in GROUPS.iter().filter(|group| group.fields.iter().any(|field| plan.wants(field))) {

@@ -1,4 +1,4 @@
-//! A pool for one comparison: servers in processes of their own, in a directory that goes away with them.
+//! A pool for one comparison: servers in processes of their own, in a directory that is removed with them.
 
 use crate::bench::side::Side;
 use crate::bench::sides::{CatalogPlan, GetPlan, NodePlan, Order, PoolPlan, PutPlan, SidePlan};
@@ -13,7 +13,7 @@ const SETUP: Duration = Duration::from_secs(120);
 
 /// A catalog and a node.
 pub(super) struct Pool {
-    // Dropped in this order: the directory goes last.
+    // Dropped in this order, the directory last.
     _node: Side,
     _catalog: Side,
     dir: WorkDir,
@@ -23,11 +23,11 @@ pub(super) struct Pool {
     deadline: Deadline,
 }
 
-/// Where work directories are, and how their names start; the number of their process follows.
+/// The place of work directories, and the start of their names; the number of their process follows.
 const SHARED_MEMORY: &str = "/dev/shm";
 const PREFIX: &str = "tidepool-bench-";
 
-/// Removes the work directories of processes that `gone` names: of runs that were killed, or of one that is about to end.
+/// Removes the work directories of the processes that `gone` accepts: killed runs, or a run that is about to end.
 pub(crate) fn remove_work_dirs(gone: impl Fn(u32) -> bool) {
     for entry in std::fs::read_dir(SHARED_MEMORY).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -38,7 +38,7 @@ pub(crate) fn remove_work_dirs(gone: impl Fn(u32) -> bool) {
     }
 }
 
-/// The same of processes that are no more.
+/// Removes the work directories of processes that have ended.
 pub(crate) fn remove_abandoned_work_dirs() {
     remove_work_dirs(|process| !Path::new(&format!("/proc/{process}")).exists());
 }
@@ -76,7 +76,7 @@ impl Pool {
         Ok(Self { _node: node, _catalog: catalog_side, dir, catalog, streams, planted_delay, deadline })
     }
 
-    /// Room for all blocks of a footprint, their keys, checksums and alignment.
+    /// Bytes for all blocks of a footprint, with keys, checksums and alignment.
     pub(super) fn room_for(footprint: ByteSize) -> ByteSize {
         ByteSize((footprint.0 + footprint.0 / 16 + (64 << 20)).next_multiple_of(4096))
     }
@@ -87,13 +87,13 @@ impl Pool {
         PoolPlan { dir, catalogs, local, streams: self.streams, planted_delay }
     }
 
-    /// Puts the numbered blocks of a whole footprint, from a process that then ends.
+    /// Puts the numbered blocks of a whole footprint, by a process that then ends.
     pub(super) fn fill(&self, plan: &Plan, block: ByteSize) -> Result<(), BenchError> {
         let put = self.put_plan(plan, plan.footprint, block);
         Side::start("fill", &SidePlan::Put(PutPlan { before: 1, ..put }), self.deadline.capped(SETUP)).map(drop)
     }
 
-    /// What a client puts: `footprint` bytes a run, which stay.
+    /// The plan of a client that puts `footprint` bytes a run, which stay.
     pub(super) fn put_plan(&self, plan: &Plan, footprint: ByteSize, block: ByteSize) -> PutPlan {
         // Batches of up to 64 MiB, as an engine makes them: 32 blocks of 2 MiB, and not more than 512 of any size.
         let batch = ((64 << 20) / block.0).clamp(1, 512) as usize;
@@ -105,7 +105,7 @@ impl Pool {
         Side::start("put", &SidePlan::Put(put), self.deadline.capped(SETUP))
     }
 
-    /// Starts a client that gets what [`Pool::fill`] put.
+    /// Starts a client that gets the blocks of [`Pool::fill`].
     pub(super) fn getter(
         &self,
         plan: &Plan,

@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 use std::{io, ops::Deref, time::Instant};
 use tidepool_types::{ByteSize, Random};
 
-/// Written over the destination between runs; no content consists of it.
+/// The byte that wipes the destination between runs; no content consists of it.
 const WIPE: u8 = 0x5a;
 
-/// What kind of memory the source is.
+/// The kind of the source's memory.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SourceKind {
@@ -22,13 +22,13 @@ pub enum SourceKind {
     Shared,
 }
 
-/// In which order pieces are copied.
+/// The order in which pieces are copied.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Order {
-    /// As they lie.
+    /// The order of their addresses.
     Ascending,
-    /// As [`Random::order`] of the seed says.
+    /// The order of [`Random::order`] for the seed.
     Random,
 }
 
@@ -42,7 +42,7 @@ impl Order {
     }
 }
 
-/// What to copy.
+/// Settings of a copying side.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct CopyPlan {
     /// Bytes of the source and of the destination.
@@ -53,7 +53,7 @@ pub struct CopyPlan {
     pub order: Order,
     /// The source's memory.
     pub source: SourceKind,
-    /// Decides the order and the content.
+    /// The seed of order and content.
     pub seed: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Servers that sides talk to: a node or a catalog in a process of its own. They are only kept, never sampled.
+//! Servers for other sides: a node or a catalog in a process of its own, never sampled itself.
 
 use crate::bench::serve::{Measured, Sample};
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ use tidepool_types::ByteSize;
 /// A node to start.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct NodePlan {
-    /// Where its files and its socket go.
+    /// The directory of its files and its socket.
     pub dir: PathBuf,
     /// Its name.
     pub name: String,
@@ -31,11 +31,11 @@ pub struct CatalogPlan {}
 pub struct FleetPlan {
     /// The catalog.
     pub catalog: String,
-    /// How many nodes.
+    /// Number of nodes.
     pub nodes: u64,
-    /// How many blocks, over all nodes.
+    /// Number of blocks, over all nodes.
     pub blocks: u64,
-    /// Decides the blocks' keys.
+    /// The kind of the blocks' keys.
     pub keys: super::KeyKind,
 }
 
@@ -51,7 +51,7 @@ impl NodePlan {
             dir: self.dir.clone(),
             capacity: self.capacity,
             catalogs: self.catalogs.clone(),
-            // The scrubber would compete with what is measured for the two cores that this may have.
+            // The scrubber would compete with the measured work, which may have only two cores.
             scrub_rate: ByteSize(0),
             ..NodeConfig::small(&self.name)
         };

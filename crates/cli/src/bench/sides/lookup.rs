@@ -11,7 +11,7 @@ use tidepool_client::Client;
 /// Calls of one run.
 const CALLS: u64 = 60;
 
-/// What to look up.
+/// Settings of a side that looks up.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct LookupPlan {
     /// The pool.
@@ -20,9 +20,9 @@ pub struct LookupPlan {
     pub blocks: u64,
     /// Keys per call.
     pub batch: u64,
-    /// What the keys look like.
+    /// The kind of the keys.
     pub keys: KeyKind,
-    /// Whether to match chains instead of asking for single keys, of which half are absent.
+    /// Whether to match chains; otherwise single keys, of which half are absent.
     pub chains: bool,
 }
 
@@ -36,7 +36,7 @@ pub(super) struct LookupSide {
 
 impl LookupPlan {
     pub(super) fn set_up(&self) -> io::Result<LookupSide> {
-        // A stride that is odd and large spreads each call over the whole table.
+        // A large, odd stride spreads each call over the whole table.
         let number = |n: u64| n.wrapping_mul(0x9e37_79b1) % self.blocks;
         let key = |n: u64| match self.chains || n.is_multiple_of(2) {
             true => self.keys.key(number(n)),

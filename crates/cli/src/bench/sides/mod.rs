@@ -1,4 +1,4 @@
-//! What a side's process can be told to be.
+//! The sides of the benchmark: the roles that a side's process can have.
 
 mod copy;
 mod host;
@@ -22,7 +22,7 @@ use super::serve::{Measured, serve};
 use serde::{Deserialize, Serialize};
 use std::io;
 
-/// A side, with everything that decides what it does.
+/// A side, with all of its settings.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "side", rename_all = "kebab-case")]
 pub enum SidePlan {

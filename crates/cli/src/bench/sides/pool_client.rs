@@ -1,4 +1,4 @@
-//! What all sides that use the pool share: the client's settings, and keys of the kinds that engines have.
+//! The part that all sides with a pool's client share: the client's settings, and keys of the kinds that engines have.
 
 use crate::bench::PlantedDelay;
 use serde::{Deserialize, Serialize};
@@ -8,23 +8,23 @@ use std::time::Duration;
 use tidepool_client::{Client, ClientConfig};
 use tidepool_types::{BlockId, Key, TenantSecret};
 
-/// How a side reaches the pool.
+/// Settings of a pool's client.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct PoolPlan {
-    /// Where the nodes' sockets are.
+    /// The directory of the nodes' sockets.
     pub dir: PathBuf,
     /// Catalogs to ask.
     pub catalogs: Vec<String>,
-    /// Whether shared memory may be used; else TCP, though it is the same host.
+    /// Whether the client may use shared memory; otherwise TCP, even on the same host.
     pub local: bool,
     /// TCP connections to the node.
     pub streams: u32,
-    /// How much longer the client's operations are to take.
+    /// Planted delay of the client's operations.
     pub planted_delay: PlantedDelay,
 }
 
 impl PoolPlan {
-    /// Connects.
+    /// Connects a client.
     pub(super) fn connect(&self) -> io::Result<Client> {
         let config = ClientConfig {
             dir: self.dir.clone(),
@@ -38,7 +38,7 @@ impl PoolPlan {
     }
 }
 
-/// What keys look like.
+/// The kind of keys.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum KeyKind {

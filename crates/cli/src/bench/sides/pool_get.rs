@@ -11,12 +11,12 @@ use std::time::Duration;
 use tidepool_client::{Client, GetInto};
 use tidepool_types::ByteSize;
 
-/// Written over the destination between runs; no content consists of it.
+/// The byte that wipes the destination between runs; no content consists of it.
 const WIPE: u8 = 0x5a;
 /// Gets that are timed one by one.
 const SINGLES: usize = 20_000;
 
-/// What to get.
+/// Settings of a side that gets.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct GetPlan {
     /// The pool.
@@ -29,7 +29,7 @@ pub struct GetPlan {
     pub batch: usize,
     /// The order of the blocks.
     pub order: Order,
-    /// Decides the order and the content.
+    /// The seed of order and content.
     pub seed: u64,
 }
 
@@ -42,9 +42,9 @@ pub(super) struct GetSide {
     client: Client,
     destination: Vec<u8>,
     order: Vec<u32>,
-    /// In the order in which they are asked for, as a caller has them.
+    /// In the order of the calls.
     keys: Vec<[u8; 16]>,
-    /// Whether the last run read everything, so that everything can be verified.
+    /// Whether the last run read all blocks, so that all can be verified.
     whole: bool,
 }
 
@@ -65,7 +65,7 @@ impl GetPlan {
 
 impl GetSide {
     fn batches(&mut self) -> io::Result<Sample> {
-        // The caller has its keys and buffers; putting them into the call's form is not the pool's work.
+        // A caller has its keys and buffers; bringing them into the call's form is not the pool's work.
         let mut places: Vec<_> = self.destination.chunks_exact_mut(self.plan.block.0 as usize).map(Some).collect();
         let mut items = Vec::with_capacity(places.len());
         for (&index, key) in self.order.iter().zip(&self.keys) {

@@ -8,7 +8,7 @@ use std::io;
 use tidepool_client::{Client, PutItem, PutOptions};
 use tidepool_types::ByteSize;
 
-/// What to put.
+/// Settings of a side that puts.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct PutPlan {
     /// The pool.
@@ -19,11 +19,11 @@ pub struct PutPlan {
     pub block: ByteSize,
     /// Blocks per call.
     pub batch: usize,
-    /// Runs that are put, and stay, before the first one is timed.
+    /// Runs that are put, and stay, before the first timing.
     pub before: u64,
     /// Whether a run's blocks are removed after they were verified.
     pub remove: bool,
-    /// Decides the content.
+    /// The seed of the content.
     pub seed: u64,
 }
 

@@ -17,18 +17,18 @@ use tidepool_types::ByteSize;
 /// Written over the destination between runs.
 const WIPE: u8 = 0x5a;
 
-/// What to receive. The variant of a run is the bytes per call, at both ends.
+/// Settings of a receiving side. The variant of a run is the bytes per call, at both ends.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ReceivePlan {
-    /// Where the sender listens.
+    /// The sender's address.
     pub address: SocketAddr,
     /// Bytes to receive in each run; as many as the sender has.
     pub footprint: ByteSize,
     /// Connections, with a thread each.
     pub streams: u32,
-    /// Socket buffers, or what the kernel chooses.
+    /// Size of socket buffers; none for the kernel's choice.
     pub socket_buffer: Option<ByteSize>,
-    /// Decides the content.
+    /// The seed of the content.
     pub seed: u64,
 }
 

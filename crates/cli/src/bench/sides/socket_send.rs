@@ -1,4 +1,5 @@
-//! The sending end of raw sockets: streams memory to whoever connects, a thread per connection, nothing asked in between.
+//! The sending end of raw sockets: streams memory to each connection, a thread a connection, without requests in
+//! between.
 //!
 //! A pass starts with one request of three little-endian words on the connection: first byte, bytes, and bytes per call.
 
@@ -23,14 +24,14 @@ pub(super) const UNIT: usize = 1 << 20;
 /// Most connections served; further ones wait unaccepted.
 const MOST_CONNECTIONS: usize = 256;
 
-/// What to send.
+/// Settings of a sending side.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SendPlan {
     /// Bytes of memory to send from.
     pub footprint: ByteSize,
-    /// Socket buffers, or what the kernel chooses.
+    /// Size of socket buffers; none for the kernel's choice.
     pub socket_buffer: Option<ByteSize>,
-    /// Decides the content.
+    /// The seed of the content.
     pub seed: u64,
 }
 
@@ -55,7 +56,7 @@ fn accept(listener: &TcpListener, memory: &Arc<SharedMemory>) {
     for stream in listener.incoming().take(MOST_CONNECTIONS).flatten() {
         let memory = Arc::clone(memory);
         std::thread::spawn(move || {
-            // An error is the receiver's end or its mistake; its own side reports it.
+            // An error is the receiver's end or its fault, which its own side reports.
             let _ = send_passes(stream, &memory);
         });
     }

@@ -19,7 +19,7 @@ pub(super) fn run(args: &BenchArgs, old: &Path) -> Result<(), Box<dyn Error>> {
         progress.tick();
     });
     progress.finish_and_clear();
-    // Of a run that was ended before it could.
+    // Of an earlier run that was killed.
     fields::remove_abandoned_work_dirs();
     if comparison.has_judged() || ended.is_ok() {
         print(args, &comparison.json(), &comparison.table())?;

@@ -44,18 +44,18 @@ pub struct PlanArgs {
     html: HtmlArgs,
 }
 
-/// What the plan is made of.
+/// The results of a plan.
 struct Plan {
     setting: Setting,
     curve: Curve,
     points: Vec<Point>,
-    /// What there is, with more and more disk behind it.
+    /// The pool at its present memory, with more and more disk behind it.
     with_disk: Vec<(u64, Point)>,
     knee: Option<Point>,
-    /// What there is, and what there would be with a TiB more.
+    /// The pool at its present memory, and with a TiB more.
     have: Point,
     more: Point,
-    /// How long the trace is.
+    /// The trace's length.
     hours: f64,
 }
 
@@ -169,7 +169,7 @@ impl Plan {
         )
     }
 
-    /// What there would be with a TiB more, where no pool hits more than `ceiling`.
+    /// The gain from a TiB more, where no pool hits more than `ceiling`.
     fn what_more_buys(&self, ceiling: f64) -> String {
         let (have, more) = (self.have, self.more);
         let percent = |rate: f64| format!("{:.2}", 100.0 * rate);
@@ -192,7 +192,7 @@ impl Plan {
         }
     }
 
-    /// From where blocks come more slowly than they are computed, if from anywhere, a line each.
+    /// The sources that deliver blocks more slowly than an engine computes them, a line each.
     fn what_is_slow(&self) -> String {
         let Some(block) = self.setting.block_seconds(&self.curve) else { return String::new() };
         let places = [

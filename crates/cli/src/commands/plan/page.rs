@@ -1,11 +1,11 @@
-//! A plan as a page: what memory buys, and what disk behind it does.
+//! The page of a plan: plots over sizes of memory and of disk.
 
 use super::{Plan, Point};
 use crate::commands::traces::rounded;
 use crate::page::{Line, Page, Plot};
 use tidepool_sim::plan::Setting;
 
-/// Sizes of a plot.
+/// Number of sizes in a plot.
 const SIZES: u64 = 200;
 
 impl Plan {

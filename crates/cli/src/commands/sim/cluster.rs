@@ -80,7 +80,7 @@ fn describe(args: &SimArgs, engines: u32, policy: Policy, block_tokens: u32) -> 
     let cluster = args.of_engines.cluster(engines, args.input.seed, block_tokens, block_bytes);
     let hosts = u64::from(engines.div_ceil(of.engines_per_host));
     let Blocks(all) = capacity(args, block_tokens, hosts)?;
-    // Without a limit, each node has none.
+    // Without a limit for the pool, no node has one.
     let node = if all == Blocks::UNLIMITED.0 { all } else { all / hosts };
     Ok(Cluster {
         engines_per_host: of.engines_per_host,

@@ -1,4 +1,4 @@
-//! `tidepool sim`: what a cache, or a cluster of engines with a pool, would do for a trace.
+//! `tidepool sim`: simulates a cache, or a cluster of engines with a pool, on a trace.
 
 mod cluster;
 
@@ -59,9 +59,9 @@ pub struct SimArgs {
 /// An order of eviction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Order {
-    /// One that a pool can have.
+    /// An order that a pool can have.
     Plain(Policy),
-    /// One that has read the trace before.
+    /// An order that has read the trace before.
     Clairvoyant(Ties),
 }
 
@@ -121,7 +121,7 @@ pub(super) fn run(args: &SimArgs) -> Outcome {
     Ok(read.status())
 }
 
-/// An order, and of how many requests it knows the future if memory was too small for all.
+/// An order, and the number of requests whose future it knows, if memory was too small for all.
 type Known = (Box<dyn Eviction>, Option<u64>);
 
 fn order(args: &SimArgs, stop: &Arc<AtomicBool>) -> Result<Known, Box<dyn Error>> {
@@ -141,12 +141,12 @@ fn order(args: &SimArgs, stop: &Arc<AtomicBool>) -> Result<Known, Box<dyn Error>
         return Err(Usage(what).into());
     }
     let (mut future, mut input) = (Future::default(), args.input.open(stop)?);
-    // What ends the trace early is told when it is read again.
+    // An early end of the trace is reported by the second pass.
     input.by_ref().for_each(|request| future.learn(&request));
     Ok((Box::new(Clairvoyant::new(future, ties)), input.memory_ended_at()))
 }
 
-/// The capacity, of which each of `parts` must get a block.
+/// The capacity; each of `parts` must get a block.
 fn capacity(args: &SimArgs, block_tokens: u32, parts: u64) -> Result<Blocks, Usage> {
     let block = args.size.block_bytes(block_tokens);
     let of_bytes = args.capacity.map(|bytes| bytes.0 / block);

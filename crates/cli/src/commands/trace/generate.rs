@@ -1,4 +1,4 @@
-//! `tidepool trace generate`: agents' traffic, as like the published one as is known.
+//! `tidepool trace generate`: generates agents' traffic that resembles the published traffic.
 
 use super::write::WriteArgs;
 use crate::commands::Usage;

@@ -1,4 +1,4 @@
-//! `tidepool trace convert`, `slice`, `merge` and `scale`: traces made of others, written in our own format.
+//! `tidepool trace convert`, `slice`, `merge` and `scale`: make traces of other traces, written in our own format.
 
 use super::write::WriteArgs;
 use crate::commands::Usage;
@@ -101,7 +101,7 @@ pub(super) fn merge(args: &MergeArgs) -> Outcome {
     }
     let nameless = |trace: &Opened| trace.format() == Some(Format::Azure);
     if let Some((path, _)) = args.traces.iter().zip(&traces).find(|(_, trace)| args.shared && nameless(trace)) {
-        // The numbers that they are given begin at zero in each file.
+        // The numbers given to unnamed blocks begin at zero in each file.
         return Err(Usage(format!("{}: its blocks have no names: allowed without --shared", path.display())).into());
     }
     let named = args.traces.iter().zip(&mut traces).map(|(path, trace)| trace.map(|request| name_error(path, request)));
@@ -110,15 +110,15 @@ pub(super) fn merge(args: &MergeArgs) -> Outcome {
     args.write.tell(written?)
 }
 
-/// What cannot be read is said with the name of its file.
+/// Puts the file's name before an error of reading it.
 fn name_error(path: &Path, request: Result<Request, TraceError>) -> Result<Request, String> {
     request.map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// Requests that come one after the other.
+/// A stream of requests, or of errors in reading them.
 type Requests<'a> = Box<dyn Iterator<Item = Result<Request, TraceError>> + 'a>;
 
-/// Writes what `make` makes of a trace.
+/// Writes the trace that `make` makes of a trace.
 fn all_of(args: &TraceArgs, write: &WriteArgs, make: impl for<'a> FnOnce(&'a mut Opened) -> Requests<'a>) -> Outcome {
     let stop = stop_flag()?;
     let mut trace = args.open(&stop)?;

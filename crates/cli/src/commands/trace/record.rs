@@ -1,4 +1,4 @@
-//! `tidepool trace record`: what a running pool is asked for, as a trace.
+//! `tidepool trace record`: records the look-ups of a running pool as a trace.
 
 use super::recording::{Bounds, Recording};
 use super::write::WriteArgs;
@@ -18,7 +18,7 @@ use tidepool_client::catalogs::{Heard, Missing, Recorder};
 use tidepool_trace::BLOCK_TOKENS;
 use tidepool_types::{ByteSize, Span};
 
-/// How long catalogs may take to answer.
+/// Time for the catalogs to answer.
 const FIRST_ANSWERS: Duration = Duration::from_secs(2);
 
 /// What to record, and for how long.
@@ -59,7 +59,7 @@ fn above_zero(text: &str) -> Result<Span, String> {
 pub(super) fn run(args: &RecordArgs) -> Outcome {
     let write = WriteArgs::to(args.output.clone(), args.force);
     write.check_kept()?;
-    // From here on a signal ends the recording in order.
+    // From here on, a signal ends the recording in order.
     let signals = Signals::catch()?;
     let connected = args.client.connect()?;
     let mut recorder =
@@ -104,7 +104,7 @@ pub(super) fn run(args: &RecordArgs) -> Outcome {
     Ok(if gap > 0.0 || missing.total() > 0 { Status(PARTIAL) } else { Status::SUCCESS })
 }
 
-/// How many look-ups are missing, and why, a sentence for each reason.
+/// The number of look-ups missing, a sentence for each reason.
 fn missing_ones(Missing { dropped, untold, unheard }: Missing) -> Vec<String> {
     let reasons = [
         (dropped, "is", "are", "clients made more of them in a second than they keep until they tell of them"),
@@ -119,7 +119,7 @@ fn missing_ones(Missing { dropped, untold, unheard }: Missing) -> Vec<String> {
     .collect()
 }
 
-/// The catalogs that are listened to, once all have answered or have had the time to.
+/// The catalogs that the recorder listens to, once all have answered or have had the time to.
 fn first_answers(recorder: &mut Recorder<'_>, connected: &Connected) -> Result<Vec<String>, Box<dyn Error>> {
     let until = Instant::now() + FIRST_ANSWERS;
     let mut answers: BTreeMap<String, Result<(), String>> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! Look-ups as they are heard of, made requests of a trace in the order of their times.
+//! A recording: turns look-ups, as the recorder hears of them, into requests of a trace in the order of their times.
 
 use crate::output;
 use std::{
@@ -10,19 +10,19 @@ use std::{
 use tidepool_client::catalogs::{Heard, HeardLookup, Missing, Recorder};
 use tidepool_trace::{BlockHash, Millis, Request};
 
-/// A look-up is written after so long: clients tell of theirs every second, and those of others may have been earlier.
+/// Time that a look-up waits before it is written: clients report every second, so an earlier one may still come.
 const HOLD_BACK: Duration = Duration::from_secs(3);
-/// What was looked up before the end is told within this time.
+/// Time within which look-ups from before the end are reported.
 const LAST_WORDS: Duration = Duration::from_millis(1500);
-/// How often it is looked whether the recording is over.
+/// How often the recording checks whether it is over.
 const LOOK: Duration = Duration::from_millis(50);
 /// Blocks of look-ups that wait to be written; with more, the earliest is written before its time.
 const MOST_WAITING: usize = 4 << 20;
-/// About what a line of a trace has beside its blocks, and for each of them.
+/// Approximate bytes of a line without its blocks, and of each block.
 const LINE_BYTES: u64 = 60;
 const BLOCK_BYTES: u64 = 16;
 
-/// What ends a recording by itself.
+/// The bounds that end a recording.
 pub(super) struct Bounds {
     pub(super) time: Option<Duration>,
     pub(super) requests: u64,
@@ -36,7 +36,7 @@ pub(super) struct Recording<'a, F> {
     bounds: Bounds,
     block_tokens: u32,
     is_told_to_end: F,
-    /// Drawn for each recording: what a trace calls a block is neither its id nor what another trace calls it.
+    /// Drawn for each recording: a block's name in a trace is neither its id nor its name in another trace.
     names: RandomState,
     waiting: BinaryHeap<Reverse<Waiting>>,
     waiting_blocks: usize,
@@ -46,16 +46,16 @@ pub(super) struct Recording<'a, F> {
     last: Millis,
     requests: u64,
     bytes: u64,
-    /// When it was over.
+    /// The time at which it ended.
     ended: Option<Instant>,
-    /// Catalogs that are not listened to, and since when there are any.
+    /// Catalogs that the recorder does not hear, and since when there are any.
     lost: BTreeSet<String>,
     gap_since: Option<Instant>,
-    /// For how long there were some before.
+    /// The total length of earlier gaps.
     gap: Duration,
 }
 
-/// A look-up by its time and, for those of the same time, by when it was heard of.
+/// A look-up, ordered by its time and then by when the recorder heard of it.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Waiting {
     at: Instant,
@@ -92,7 +92,7 @@ impl<'a, F: Fn() -> bool> Recording<'a, F> {
         }
     }
 
-    /// The option that bounds what is written and ended it, if one did.
+    /// The option whose bound ended the recording, if one did.
     pub(super) const fn full(&self) -> Option<&'static str> {
         match (self.requests >= self.bounds.requests, self.bytes >= self.bounds.bytes) {
             (true, _) => Some("--limit"),
@@ -106,7 +106,7 @@ impl<'a, F: Fn() -> bool> Recording<'a, F> {
         self.missing
     }
 
-    /// Whether all that is to come has come.
+    /// Whether everything that will come has come.
     fn is_over(&mut self, now: Instant) -> bool {
         let time_is_up = self.bounds.time.is_some_and(|time| now >= self.started + time);
         if self.ended.is_none() && (time_is_up || (self.is_told_to_end)()) {
@@ -127,7 +127,7 @@ impl<'a, F: Fn() -> bool> Recording<'a, F> {
                 self.note_gap(Instant::now());
             }
             Heard::Lost { catalog, reason, since } => {
-                // Once for each time that it is lost, not for each try.
+                // Once for each loss, not for each retry.
                 if self.lost.insert(catalog.clone()) {
                     output::complain(&format!("catalog {catalog}: {reason}; it is tried again"));
                     self.gap_since.get_or_insert(since.max(self.started));
@@ -136,7 +136,7 @@ impl<'a, F: Fn() -> bool> Recording<'a, F> {
         }
     }
 
-    /// Ends a gap if all catalogs are listened to.
+    /// Ends the gap if the recorder hears all catalogs.
     fn note_gap(&mut self, now: Instant) {
         if self.lost.is_empty()
             && let Some(since) = self.gap_since.take()
@@ -145,14 +145,14 @@ impl<'a, F: Fn() -> bool> Recording<'a, F> {
         }
     }
 
-    /// For how long not all catalogs were listened to: what was looked up meanwhile may be missing.
+    /// The total time in which the recorder did not hear some catalog, whose look-ups may be missing.
     pub(super) fn gap(&self) -> Duration {
         let open = self.gap_since.map(|since| self.ended.unwrap_or_else(Instant::now).saturating_duration_since(since));
         self.gap + open.unwrap_or_default()
     }
 
     fn keep(&mut self, HeardLookup { at, ids }: HeardLookup) {
-        // One from before the recording was noted for somebody else's.
+        // A look-up from before the recording was reported for another recorder.
         if at < self.started {
             return;
         }
@@ -162,7 +162,7 @@ impl<'a, F: Fn() -> bool> Recording<'a, F> {
         self.heard += 1;
     }
 
-    /// The earliest look-up, if nothing earlier is to be expected.
+    /// The earliest look-up, once no earlier one is expected.
     fn due(&mut self, now: Instant, is_over: bool) -> Option<Waiting> {
         let Reverse(first) = self.waiting.peek()?;
         let is_due = is_over || first.at + HOLD_BACK <= now || self.waiting_blocks > MOST_WAITING;
@@ -175,7 +175,7 @@ impl<'a, F: Fn() -> bool> Recording<'a, F> {
         self.requests += 1;
         self.bytes += LINE_BYTES + BLOCK_BYTES * blocks.len() as u64;
         let since = at.saturating_duration_since(self.started).as_millis();
-        // One that was told late comes after what is written already.
+        // A look-up that was reported late comes after those already written.
         self.last = self.last.max(Millis(u64::try_from(since).unwrap_or(u64::MAX)));
         let tokens = blocks.len() as u64 * u64::from(self.block_tokens);
         Request {

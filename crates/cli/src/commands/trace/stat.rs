@@ -1,4 +1,4 @@
-//! `tidepool trace stat`: what a trace is like.
+//! `tidepool trace stat`: shows the statistics of a trace.
 
 use crate::commands::client::Outcome;
 use crate::commands::html::{HtmlArgs, rows, spread};
@@ -11,10 +11,11 @@ use clap::Args;
 use serde_json::{Value, json};
 use tidepool_sim::{Blocks, Curve, Quantiles, StatBuilder, TraceStat};
 
-/// Blocks that are followed at a time: figures of a trace with no more are exact.
+/// Blocks that are followed at a time: the figures of a trace with no more are exact.
 const MOST_TRACKED: usize = 4 << 20;
 
-/// How far percentiles may be off: values from 128 on are counted in steps, 64 between two powers of two, and told by their middles.
+/// The error of percentiles: values from 128 on are counted in 64 steps to a doubling, and a step's middle stands for
+/// it.
 const PERCENTILE_ERROR: f64 = 1.0 / 128.0;
 
 /// Which trace.
@@ -45,7 +46,7 @@ pub(super) fn run(args: &StatArgs) -> Outcome {
     Ok(read.status())
 }
 
-/// What is shown as a distribution.
+/// The figures that are shown as distributions.
 fn spreads(stat: &TraceStat, curve: &Curve) -> Vec<(&'static str, Quantiles)> {
     let mut spreads = vec![
         ("input_tokens", stat.input_tokens.clone()),

@@ -1,4 +1,4 @@
-//! Writing a trace: what can be made again is written whole or not at all, what comes once only is kept as far as it came.
+//! Writes traces. A trace that can be made again is written whole or not at all; a recording is kept as far as it came.
 
 use crate::commands::Usage;
 use crate::commands::client::Outcome;
@@ -26,13 +26,13 @@ pub(super) struct WriteArgs {
 }
 
 impl WriteArgs {
-    /// For a command that has arguments of its own.
+    /// Arguments for a command that parses its own.
     pub(super) const fn to(output: PathBuf, force: bool) -> Self {
         Self { output, force, json: false }
     }
 
-    /// Writes a file beside the one that is wanted, so that a trace can be replaced by what is made of it: all of it, or, once
-    /// `stop` is set, none. How many requests it has.
+    /// Writes a trace to a file beside its place, so that it can replace the trace that it is made of, and then moves
+    /// it there. Once `stop` is set, writes none. Returns the number of requests.
     pub(super) fn write(
         &self,
         stop: &AtomicBool,
@@ -61,12 +61,12 @@ impl WriteArgs {
             false => Ok(written),
         };
         let put = |written| rename(&part, files::place(path)).map(|()| written).map_err(|error| self.blame(&error));
-        // What could not be finished can be made again.
+        // An unfinished trace can be made again.
         written.and_then(taken).and_then(put).inspect_err(|_| drop(remove_file(&part))).map_err(Into::into)
     }
 
-    /// Writes requests that come once only: what came is kept, in a file beside the one that is wanted until it is whole. If
-    /// none came, none is written.
+    /// Writes requests that come only once: keeps those that came, in a file beside its place until it is whole. Writes
+    /// no file if none came.
     pub(super) fn keep(
         &self,
         block_tokens: u32,
@@ -83,7 +83,7 @@ impl WriteArgs {
         Ok(rename(&part, files::place(&self.output)).map(|()| written).map_err(|error| kept(&error))?)
     }
 
-    /// Whether the file may be written, and can be.
+    /// Checks that the file may be written, and can be.
     fn check(&self) -> Result<(), Box<dyn Error>> {
         let path = self.output.display();
         if files::is_in_the_way(&self.output) {
@@ -95,7 +95,7 @@ impl WriteArgs {
         Ok(files::check(&self.output)?)
     }
 
-    /// The same for requests that come once only: those of a recording that was cut off may be all there is of it.
+    /// As [`Self::check`] for requests that come only once: a cut-off recording may be all there is of it.
     pub(super) fn check_kept(&self) -> Result<(), Box<dyn Error>> {
         self.check()?;
         let part = cut_off(&self.output);
@@ -110,7 +110,7 @@ impl WriteArgs {
         format!("{}: {error}", self.output.display())
     }
 
-    /// Says what was written.
+    /// Prints what was written.
     pub(super) fn tell(&self, requests: u64) -> Outcome {
         match self.json {
             true => output::line(&json!({ "requests": requests }))?,
@@ -120,14 +120,14 @@ impl WriteArgs {
     }
 }
 
-/// Where a recording is until it is whole.
+/// The place of a recording until it is whole.
 fn cut_off(path: &Path) -> PathBuf {
     let mut part = files::place(path).into_os_string();
     part.push(".part");
     part.into()
 }
 
-/// Says how many requests were written.
+/// Writes requests. Returns their number.
 fn write_to(file: File, block_tokens: u32, requests: impl Iterator<Item = Request>) -> Result<u64, TraceError> {
     let mut writer = Writer::new(BufWriter::with_capacity(1 << 18, file), block_tokens)?;
     let mut written = 0;
@@ -139,7 +139,7 @@ fn write_to(file: File, block_tokens: u32, requests: impl Iterator<Item = Reques
     Ok(written)
 }
 
-/// Requests that come once only: each is in the file before the next is waited for, and what cannot be written whole is cut off.
+/// Writes requests that come only once. Each is in the file before the next is read; a part of a line is cut off.
 fn write_through(
     file: File,
     block_tokens: u32,
@@ -158,6 +158,6 @@ fn write_through(
         Ok(written)
     };
     let written = write();
-    // A cut that fails leaves a line that readers skip and count.
+    // If the cut fails, a partial line stays, which readers skip and count.
     written.inspect_err(|_| drop(file.set_len(whole)))
 }
