@@ -1,4 +1,4 @@
-//! What calls return.
+//! Answers: the values that calls return.
 
 use crate::errors::shown;
 use pyo3::prelude::*;
@@ -6,14 +6,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use tidepool_client as client;
 use tidepool_client::catalogs::NodeState;
 
-/// A block that the pool holds.
+/// The result of a put.
 #[pyclass(module = "tidepool", frozen, get_all)]
 #[derive(Debug)]
 pub(crate) struct Stored {
-    /// Nodes known to hold it: fewer than `wanted` where no further node could take it, and none when a full node declined it,
-    /// which is as if it had been evicted at once.
+    /// Nodes known to hold it: fewer than `wanted` where no further node could take it. Zero where a full node declined
+    /// it, which counts as evicted at once.
     replicas: u32,
-    /// Nodes that were to hold it.
+    /// Nodes that should hold it.
     wanted: u32,
     /// Whether this call moved its bytes; false when the pool held it already.
     moved: bool,
@@ -28,19 +28,19 @@ impl Stored {
 }
 
 impl Stored {
-    /// What became of a put that asked for `wanted` copies.
+    /// The answer to a put that asked for `wanted` copies.
     pub(crate) fn new(stored: client::Stored, wanted: u32) -> Self {
         Self { replicas: stored.replicas, wanted, moved: stored.moved }
     }
 }
 
-/// What became of a removal.
+/// The result of a removal.
 #[pyclass(module = "tidepool", frozen, get_all)]
 #[derive(Debug)]
 pub(crate) struct Removed {
-    /// Copies that were there and are gone.
+    /// Copies that were removed.
     copies: u64,
-    /// Nodes that may hold a copy and gave no answer: that copy may still be there.
+    /// Nodes that may hold a copy and gave no answer: their copies may remain.
     unanswered: Vec<String>,
     /// Since when the catalogs know every node that may come back, in seconds since 1970; `None` when no catalog answered.
     known_since: Option<f64>,
@@ -76,15 +76,15 @@ fn seconds(time: SystemTime) -> f64 {
     time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
-/// How much of some chains the pool can serve.
+/// The prefixes of some chains that the pool can serve.
 #[pyclass(module = "tidepool", frozen, get_all)]
 #[derive(Debug)]
 pub(crate) struct Match {
-    /// Blocks from the start of each chain that can be had, without a gap.
+    /// Blocks from the start of each chain that the pool can serve, without a gap.
     runs: Vec<usize>,
-    /// The shortest run: what all chains can start from.
+    /// The shortest run: a prefix that all chains have.
     shortest: usize,
-    /// Whether longer runs are ruled out; false when no catalog that knows everything has answered.
+    /// Whether longer runs are ruled out; false when no complete catalog has answered.
     complete: bool,
 }
 
@@ -134,16 +134,16 @@ impl From<client::BlockCopy> for Copy {
 pub(crate) struct NodeInfo {
     /// Its name.
     name: String,
-    /// Its incarnation: another one when it was started again.
+    /// Its incarnation, which every start of the node changes.
     epoch: u64,
-    /// Where it serves other hosts, `host:port`; None when it is known from its socket only.
+    /// The address for other hosts, `host:port`; None for a node known by its socket only.
     address: Option<String>,
-    /// What the catalogs think of it: "alive", "suspect", "dead", or "left" when it stopped in order; None when they do not
-    /// know it, or do not answer.
+    /// The catalogs' state of it: "alive", "suspect", "dead", or "left" when it stopped in order; None when no catalog
+    /// knows it or answers.
     state: Option<&'static str>,
-    /// Bytes that it has for blocks.
+    /// Bytes for blocks.
     capacity: u64,
-    /// Bytes of these in use.
+    /// Bytes in use.
     used: u64,
     /// Whether this process reads it through shared memory.
     mapped: bool,

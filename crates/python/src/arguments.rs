@@ -1,4 +1,4 @@
-//! Readers of arguments whose errors say what is allowed. Which argument it was, the interpreter adds as a note.
+//! Readers of arguments whose errors name what is allowed. The interpreter adds the argument's name as a note.
 
 use crate::errors::{raise, wrong_type};
 use crate::lists::List;
@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyString;
 use std::time::Duration;
 
-/// The longest wait there is: clocks cannot tell moments at any distance.
+/// The longest wait: clocks cannot represent arbitrarily distant moments.
 const A_YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 /// Characters of a number that an error shows.
 const SHOWN: usize = 40;
@@ -24,7 +24,7 @@ pub(crate) fn whole<N: for<'a, 'py> FromPyObject<'a, 'py, Error = PyErr>>(argume
     })
 }
 
-/// The same, or None.
+/// As [`whole`], or None.
 pub(crate) fn whole_if_any<N: for<'a, 'py> FromPyObject<'a, 'py, Error = PyErr>>(
     argument: &Bound<'_, PyAny>,
 ) -> PyResult<Option<N>> {
@@ -58,7 +58,7 @@ pub(crate) fn seconds(field: &str, value: f64) -> PyResult<Duration> {
     duration.ok_or_else(|| no_time(field, value, "a number of seconds above 0, like 0.5, up to a year"))
 }
 
-/// The same, or none at all.
+/// As [`seconds`], and zero is allowed.
 pub(crate) fn seconds_or_zero(field: &str, value: f64) -> PyResult<Duration> {
     if value == 0.0 {
         return Ok(Duration::ZERO);
@@ -78,12 +78,12 @@ pub(crate) fn addresses(argument: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
     }
 }
 
-/// Whether an argument is a number out of range, rather than none.
+/// Whether the argument is a number out of range, rather than no number.
 pub(crate) fn is_overflow(argument: &Bound<'_, PyAny>, error: &PyErr) -> bool {
     error.is_instance_of::<PyOverflowError>(argument.py())
 }
 
-/// A number as an error shows it: its beginning. Numbers of thousands of digits have no text.
+/// A number as an error shows it: its beginning. Python makes no text of numbers with thousands of digits.
 pub(crate) fn shown(number: &Bound<'_, PyAny>) -> String {
     let Ok(text) = number.str() else { return "a number of thousands of digits".to_owned() };
     let text = text.to_string_lossy();

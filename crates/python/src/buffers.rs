@@ -1,5 +1,5 @@
-//! The callers' memory, borrowed through the buffer protocol for the length of a call: `bytes`, `bytearray`, `memoryview`,
-//! NumPy arrays, anything whose bytes lie in one piece.
+//! Buffers: the callers' memory, borrowed through the buffer protocol for the length of a call. Accepts `bytes`,
+//! `bytearray`, `memoryview`, NumPy arrays, any object whose bytes lie in one piece.
 
 use crate::errors::{raise, wrong_type};
 use crate::lists::{self, Item};
@@ -37,7 +37,7 @@ impl Buffer {
             .map_err(|_| wrong_type("a block", "bytes or a contiguous buffer without gaps (or a list of them)", object))
     }
 
-    /// As [`Buffer::readable`]; what has gaps is copied, if it is no more than there is `room` for.
+    /// As [`Buffer::readable`], but copies a buffer with gaps, if it has no more bytes than `room`.
     fn gathered(object: &Bound<'_, PyAny>, room: &mut u64) -> PyResult<Self> {
         Self::readable(object).or_else(|error| {
             let Ok(view) = PyMemoryView::from(object) else { return Err(error) };
@@ -75,7 +75,7 @@ impl Drop for Buffer {
     }
 }
 
-/// What a block is made of: one buffer, or a list or tuple of them.
+/// The source of a block: one buffer, or a list or tuple of them.
 pub(crate) enum Source {
     One(Buffer),
     Many(Vec<Buffer>),
@@ -141,7 +141,7 @@ impl Item for Gathered {
     }
 }
 
-/// Where a block goes: one buffer, or a list or tuple of them.
+/// The destination of a block: one buffer, or a list or tuple of them.
 pub(crate) enum Target {
     One(Buffer),
     Many(Vec<Buffer>),
@@ -176,7 +176,7 @@ impl Item for Target {
 }
 
 impl Target {
-    /// Refuses destinations that overlap: two blocks would be written into one place at once.
+    /// Refuses overlapping destinations: two blocks would be written to one place at once.
     pub(crate) fn check_apart(targets: &[Self]) -> PyResult<()> {
         let buffers = targets.iter().flat_map(|target| match target {
             Self::One(buffer) => std::slice::from_ref(buffer),
@@ -194,7 +194,7 @@ impl Target {
     }
 }
 
-/// Whether an object is a list, a tuple or another sequence of buffers, rather than a buffer itself, or neither.
+/// Whether an object is a list, a tuple or another sequence of buffers. A buffer itself is none of these.
 fn is_many(object: &Bound<'_, PyAny>) -> bool {
     let is_listed = || object.is_instance_of::<PyList>() || object.is_instance_of::<PyTuple>();
     // SAFETY: the interpreter is attached and the object is alive.
@@ -215,10 +215,10 @@ fn many(
     Ok(buffers)
 }
 
-/// Bytes from which on other threads run while they are copied.
+/// The size from which on a copy lets other threads run.
 const LARGE: usize = 256 << 10;
 
-/// Python's own copy of what was read.
+/// Python's own copy of the bytes read.
 pub(crate) fn handed_over(py: Python<'_>, bytes: Vec<u8>) -> PyResult<Bound<'_, PyBytes>> {
     if bytes.len() < LARGE {
         return Ok(PyBytes::new(py, &bytes));

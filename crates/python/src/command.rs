@@ -8,7 +8,7 @@ use std::ffi::OsString;
 pub(crate) fn main(py: Python<'_>) -> PyResult<u8> {
     let sys = py.import("sys")?;
     let mut arguments: Vec<OsString> = sys.getattr("argv")?.extract()?;
-    // Also where it is run as a module, by a file of another name.
+    // Also where a file of another name runs it as a module.
     arguments.splice(..1.min(arguments.len()), ["tidepool".into()]);
     let python: OsString = sys.getattr("executable")?.extract()?;
     tidepool::bench::side::set_program(vec![python, "-m".into(), "tidepool".into()]);

@@ -15,7 +15,7 @@ use tidepool_node::StartError;
 use tidepool_store::OpenError;
 use tidepool_types::{ByteSize, Metric, NodeName};
 
-/// Something that runs until it is closed.
+/// A node or a catalog that runs until it is closed.
 struct Running<T>(Arc<Mutex<Option<Local<T>>>>);
 
 impl<T: Send> AtExit for Mutex<Option<Local<T>>> {
@@ -106,7 +106,7 @@ impl Node {
         Ok(Self { name: name.to_owned(), address, running: Running::new(node) })
     }
 
-    /// The node's numbers, under the names of its metrics.
+    /// The node's metrics, by name.
     fn metrics(&self) -> PyResult<HashMap<String, u64>> {
         self.running.with(|node| numbers(&node.metrics()))
     }
@@ -125,7 +125,7 @@ impl Node {
     }
 }
 
-/// The exception for a node that did not start: sizes that make no node, and a path that is none, are the caller's.
+/// The exception for a node that did not start. Impossible sizes and paths are the caller's errors.
 fn kind_of(error: &StartError) -> &'static str {
     match error {
         StartError::Memory(OpenError::Shape { .. } | OpenError::LessThanAPage { .. }) => "InvalidError",
@@ -182,12 +182,12 @@ impl Catalog {
         Ok(Self { address: server.address().to_string(), running: Running::new(server) })
     }
 
-    /// The catalog's numbers, under the names of its metrics.
+    /// The catalog's metrics, by name.
     fn metrics(&self) -> PyResult<HashMap<String, u64>> {
         self.running.with(|server| numbers(&server.metrics()))
     }
 
-    /// Stops the catalog. Nodes lose nothing by it.
+    /// Stops the catalog. Nodes lose no blocks.
     fn close(&self, py: Python<'_>) {
         self.running.close(py);
     }

@@ -1,4 +1,4 @@
-//! Failures as Python exceptions. The classes are in `tidepool/errors.py`; each carries the key it is about.
+//! Failures as Python exceptions. The classes are in `tidepool/errors.py`; each carries its key.
 
 use crate::keys::Key;
 use pyo3::exceptions::PyTypeError;
@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString};
 use tidepool_client::{ConnectError, GetError, InvalidInput, NodeError, PutError};
 
-/// The exception class `name` with a message, and the key that it is about.
+/// An exception of the class `name` with a message and, where it is about a key, that key.
 pub(crate) fn raise(name: &str, message: String, key: Option<&[u8]>) -> PyErr {
     Python::attach(|py| build(py, name, message, key).unwrap_or_else(|error| error))
 }
@@ -20,7 +20,7 @@ fn build(py: Python<'_>, name: &str, message: String, key: Option<&[u8]>) -> PyR
     Ok(PyErr::from_value(class.call((message,), Some(&arguments))?))
 }
 
-/// A key as its owner most likely wrote it: text if it is text.
+/// A key as its owner most likely wrote it: as text if it is UTF-8.
 pub(crate) fn shown<'py>(py: Python<'py>, key: &[u8]) -> Bound<'py, PyAny> {
     match str::from_utf8(key) {
         Ok(text) => PyString::new(py, text).into_any(),
@@ -54,7 +54,7 @@ pub(crate) fn invalid(error: &InvalidInput, key: Option<&[u8]>) -> PyErr {
     raise("InvalidError", error.to_string(), key)
 }
 
-/// The same, with the first of `keys` that cannot be one.
+/// As [`invalid`], with the first invalid key of `keys`.
 pub(crate) fn invalid_among<'a>(error: &InvalidInput, keys: impl IntoIterator<Item = &'a Key>) -> PyErr {
     let is_wrong = |key: &&Key| tidepool_types::Key::new(key.as_ref()).is_err();
     let wrong = keys.into_iter().find(is_wrong);
@@ -87,7 +87,7 @@ pub(crate) fn node(error: &NodeError, key: Option<&[u8]>) -> PyErr {
         | NodeError::Dead { .. }
         | NodeError::Unreachable(_)
         | NodeError::Ended(_)
-        // Overloaded, stopping, or the request was damaged on its way: none of it is the arguments' fault.
+        // Overloaded, stopping, or a request damaged on its way: not the arguments' fault.
         | NodeError::Refused { .. }
         | NodeError::NoAddress(_)
         | NodeError::NoNode => "UnreachableError",

@@ -1,6 +1,6 @@
-//! A forked child has its parent's memory but not its threads: a client in it would wait for answers that nobody fetches, and
-//! ending it would wait for threads that are not there. So everything that has threads remembers in which process it was
-//! made, and in another one it refuses to work and is left behind instead of ended.
+//! A forked child has its parent's memory but not its threads: a client there would wait for answers that no thread
+//! fetches, and its end would wait for threads that do not exist. So every object with threads remembers its process.
+//! In another process it refuses to work, and is leaked instead of ended.
 
 use crate::errors;
 use pyo3::PyResult;
@@ -8,7 +8,7 @@ use std::mem::ManuallyDrop;
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// How many forks lie between this process and the one that loaded the module.
+/// Number of forks between the process that loaded the module and this one.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
 extern "C" fn in_child() {

@@ -12,7 +12,7 @@ use std::ops::Deref;
 pub(crate) enum Key {
     Text(PyBackedStr),
     Bytes(PyBackedBytes),
-    /// As a listing told it.
+    /// Owned bytes, as from a listing.
     Owned(Vec<u8>),
 }
 
@@ -49,9 +49,9 @@ impl Item for Key {
 
 /// The keys of a batch.
 ///
-/// Their memory stays with the thread for its next batch. A look-up of 5,000 keys takes some hundred kilobytes at once; in a
-/// process that uses little else the C library gave them back to the system after every call, and getting them again took a
-/// fifth of it.
+/// Their memory stays with the thread for its next batch. A look-up of 5,000 keys takes some hundred kilobytes at once.
+/// In a process that allocates little else, the C library returns them to the system after every call, and getting them
+/// again takes a fifth of the call.
 pub(crate) struct Keys(Vec<Key>);
 
 /// The most keys whose memory is kept.
@@ -94,7 +94,7 @@ impl Drop for Keys {
     fn drop(&mut self) {
         self.0.clear();
         if self.0.capacity() <= KEPT {
-            // The larger of the two is kept; by a thread that is ending, neither.
+            // The larger of the two is kept; a thread that is ending keeps neither.
             let _ = SPARE.try_with(|spare| {
                 let kept = spare.take();
                 spare.set(if kept.capacity() > self.0.capacity() { kept } else { std::mem::take(&mut self.0) });

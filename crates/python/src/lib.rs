@@ -1,7 +1,8 @@
 //! The Python extension module `tidepool._native`.
 //!
-//! Thin: it turns Python values into the client's and back, and lets other Python threads run meanwhile. What the calls do
-//! is said in `tidepool_client`; what Python sees is said in the docstrings here and in the stubs beside the package.
+//! A thin layer: it converts between Python's values and the client's, and lets other Python threads run meanwhile.
+//! `tidepool_client` documents the calls; the docstrings here and the stubs beside the package document what Python
+//! sees.
 //!
 //! | module | what it does |
 //! |---|---|
@@ -34,7 +35,7 @@ mod preferred;
 mod signals;
 mod view;
 
-/// Everything that the package takes from here.
+/// The items that the package imports.
 #[pyo3::pymodule(name = "_native")]
 mod native {
     #[pymodule_export]

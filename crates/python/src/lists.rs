@@ -1,5 +1,5 @@
-//! Lists as arguments. The length that a sequence claims is never believed: items are read one by one, the first wrong item
-//! ends the reading, and so does one item more than a call takes.
+//! Lists as arguments. The claimed length of a sequence is never trusted: items are read one by one, up to the first
+//! wrong item or one item more than a call takes.
 
 use crate::errors::{raise, wrong_type};
 use pyo3::conversion::FromPyObjectOwned;
@@ -7,15 +7,16 @@ use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyDict, PyList, PyString};
 use std::ops::Deref;
 
-/// The most items of a call, items of lists in lists counted too: sixteen of the largest requests to a node, four to a catalog.
+/// The most items of a call, including items of nested lists: sixteen of the largest requests to a node, four to a
+/// catalog.
 pub(crate) const MOST_ITEMS: usize = 1 << 20;
 
 /// A type that can stand in a list.
 pub(crate) trait Item: for<'py> FromPyObjectOwned<'py> {
-    /// What errors call many of them.
+    /// The plural by which errors name the type.
     const MANY: &'static str = "items";
 
-    /// How many items of a call this one makes up.
+    /// Number of a call's items that this one counts as.
     fn count(&self) -> usize {
         1
     }
@@ -90,8 +91,8 @@ pub(crate) fn read<T: Item>(object: &Bound<'_, PyAny>, items: &mut Vec<T>) -> Py
     })
 }
 
-/// A copy of a list or of another sequence. What lies in it down to `depth` is copied as lists, too, and deeper items are the
-/// same.
+/// A copy of a list or of another sequence. Nested sequences down to `depth` are copied as lists, too; deeper items are
+/// the same objects.
 #[pyfunction]
 #[pyo3(signature = (value, many, depth = 1))]
 pub(crate) fn listed<'py>(value: &Bound<'py, PyAny>, many: &str, depth: u8) -> PyResult<Bound<'py, PyList>> {
@@ -109,7 +110,8 @@ fn copied<'py>(value: &Bound<'py, PyAny>, many: &str, depth: u8, total: &mut usi
     PyList::new(value.py(), items)
 }
 
-/// Hands `take` the items of a list or of another sequence; it answers how many items of a call each makes up.
+/// Calls `take` with each item of a list or of another sequence; `take` returns the number of a call's items that it
+/// counts as.
 pub(crate) fn each<'py>(
     object: &Bound<'py, PyAny>,
     many: &str,
@@ -139,8 +141,8 @@ fn too_many() -> PyErr {
     raise("InvalidError", message, None)
 }
 
-/// Whether an object has places, be it registered as a sequence or not: arrays are not. A text is a sequence too, of
-/// characters, and bytes of numbers, and hardly what was meant.
+/// Whether an object is an indexed sequence, registered as one or not; arrays are not. Text is also a sequence, of
+/// characters, and bytes of numbers, but hardly meant as one.
 fn is_sequence(object: &Bound<'_, PyAny>) -> PyResult<bool> {
     if object.is_instance_of::<PyList>() {
         return Ok(true);

@@ -1,4 +1,4 @@
-//! Keys and their blocks, as `put_many` takes them.
+//! Pairs: keys and their blocks, as `put_many` takes them.
 
 use crate::buffers::Source;
 use crate::errors::wrong_type;

@@ -1,4 +1,4 @@
-//! The class that users hold: a connection to a pool.
+//! The pool class: a connection to a pool.
 
 use crate::answers::{Copy, ListedBlock, Match, NodeInfo, Removed, Stored, listed};
 use crate::arguments::{Seconds, addresses, real, seconds, seconds_or_zero, whole, whole_if_any};
@@ -20,7 +20,7 @@ use tidepool_client::{
 };
 use tidepool_locks::RwLock;
 
-/// Keys fetched at a time by a listing.
+/// Keys that a listing fetches at a time.
 const LISTED_AT_ONCE: u32 = 4096;
 
 /// A connection to a pool. Safe to use from many threads; every call lets other Python threads run while it works.
@@ -296,7 +296,7 @@ impl Pool {
         Ok(view.map(View::new))
     }
 
-    /// Whether the pool holds a block. Asking does not keep it alive.
+    /// Whether the pool holds a block. Asking does not count as a use.
     ///
     /// >>> _ = pool.put("held", b"1")
     /// >>> pool.exists("held"), pool.exists("not held")
@@ -316,7 +316,7 @@ impl Pool {
         py.detach(|| client.exists(&keys)).map_err(|error| errors::invalid_among(&error, &keys))
     }
 
-    /// For each chain of keys, how many of its first blocks the pool can serve without a gap.
+    /// For each chain of keys, the number of its first blocks that the pool can serve without a gap.
     ///
     /// >>> _ = pool.put_many({"chain/0": b"0", "chain/1": b"1"})
     /// >>> pool.match_prefix([["chain/0", "chain/1", "chain/2"], ["chain/0"]]).runs
@@ -328,7 +328,7 @@ impl Pool {
         matches.map(Match::from).map_err(|error| errors::invalid_among(&error, chains.iter().flatten()))
     }
 
-    /// Removes a block wherever it is. The answer is true if it was anywhere.
+    /// Removes a block from all nodes. The answer is true if any node had it.
     ///
     /// >>> _ = pool.put("removed", b"1")
     /// >>> bool(pool.remove("removed")), bool(pool.remove("removed"))
@@ -391,15 +391,15 @@ impl Pool {
         Ok(copies.into_iter().map(Copy::from).collect())
     }
 
-    /// Has a node copy a block from a node that holds it.
+    /// Makes a node copy a block from a node that holds it.
     #[pyo3(signature = (key, node, *, deadline = None))]
     fn copy_to(&self, py: Python<'_>, key: Key, node: &str, deadline: Option<Seconds>) -> PyResult<()> {
         let (client, node) = (self.client(deadline)?, node_name(node)?);
         py.detach(|| client.copy_to(&key, &node)).map_err(|error| errors::node(&error, Some(key.as_ref())))
     }
 
-    /// Has a node copy a block, after which the copy that it came from is removed: the one on ``source``, or any. Nothing is
-    /// evicted for it: where there is no room, :class:`NoSpaceError` is raised and the block stays where it is.
+    /// Makes a node copy a block, and then removes the original: the copy on ``source``, or any. Evicts nothing: where
+    /// there is no room, :class:`NoSpaceError` is raised and the block stays in its place.
     #[pyo3(signature = (key, node, *, source = None, deadline = None))]
     fn move_to(
         &self,
@@ -415,8 +415,8 @@ impl Pool {
             .map_err(|error| errors::node(&error, Some(key.as_ref())))
     }
 
-    /// Has a node take no new blocks for ``seconds``, from anybody, so that it can be emptied: to go on, say it again before
-    /// that, and 0 to end it. Returns how many blocks are still on their way in.
+    /// Makes a node take no new blocks for ``seconds``, so that it can be emptied. A further call before then prolongs
+    /// that; 0 ends it. Returns how many blocks are still on their way in.
     #[pyo3(signature = (node, seconds, *, deadline = None))]
     fn drain(
         &self,
@@ -437,7 +437,7 @@ impl Pool {
         Ok(py.detach(|| client.members()).into_iter().map(NodeInfo::from).collect())
     }
 
-    /// What this connection has counted: hits, misses, bytes and so on.
+    /// This connection's counters: hits, misses, bytes and so on.
     fn stats(&self) -> PyResult<HashMap<&'static str, u64>> {
         Ok(self.client(None)?.stats().named().into_iter().collect())
     }
@@ -457,7 +457,7 @@ impl Pool {
     }
 }
 
-/// Every block that matches, each key once. `unanswered` is told of nodes whose blocks are missing.
+/// All blocks that match, each key once. Calls `unanswered` with nodes whose blocks are missing.
 pub(crate) fn list_noting(
     client: &Client,
     pattern: &Pattern,
@@ -482,7 +482,7 @@ fn node_name(name: &str) -> PyResult<NodeName> {
     NodeName::new(name).map_err(|error| errors::invalid(&error, None))
 }
 
-/// The bytes from `start` on. Their end is as good a place to start from as any before.
+/// The bytes from `start` on. A start at their end is valid too.
 fn rest_from(mut bytes: Vec<u8>, start: u64) -> Result<Vec<u8>, GetError> {
     match usize::try_from(start) {
         Ok(start) if start <= bytes.len() => Ok(bytes.split_off(start)),

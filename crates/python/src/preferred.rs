@@ -1,5 +1,5 @@
-//! The nodes that puts prefer. A preference is a hint, since nodes come and go; but a name that no node has is most likely a
-//! typo, which would go unheeded without a word.
+//! Preferred nodes of puts. A preference is a hint, since nodes come and go. But a name that no node has is most likely
+//! a typo, which would otherwise go unnoticed.
 
 use crate::errors;
 use pyo3::exceptions::PyUserWarning;
@@ -9,22 +9,22 @@ use std::ffi::CString;
 use tidepool_client::{Client, NodeName};
 use tidepool_locks::Mutex;
 
-/// Names that are looked for among the nodes. Further ones are believed.
+/// The most names that are checked; further names are accepted unchecked.
 const MOST_NAMES: usize = 1024;
 /// Names of nodes that a warning shows.
 const SHOWN: usize = 10;
 
-/// Names that were looked for.
+/// Names that were checked.
 #[derive(Default)]
 pub(crate) struct Preferred(Mutex<HashSet<NodeName>>);
 
 impl Preferred {
-    /// The node's name. At the first use of a name it is looked for, and a warning says so if no catalog knows it.
+    /// The node's name. Checks each name at its first use, and warns if no catalog knows it.
     pub(crate) fn node(&self, py: Python<'_>, client: &Client, name: &str) -> PyResult<NodeName> {
         let name = NodeName::new(name).map_err(|error| errors::invalid(&error, None))?;
         if self.is_new(&name) {
             let nodes = py.detach(|| client.members());
-            // Without an answer of a catalog nobody can tell.
+            // Without an answer of a catalog, no name can be checked.
             let is_told = nodes.iter().any(|node| node.state.is_some());
             if is_told && nodes.iter().all(|node| node.name != name) {
                 let category = py.get_type::<PyUserWarning>();

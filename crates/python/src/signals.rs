@@ -1,19 +1,19 @@
-//! Ctrl-C during calls that may take long: Python's handlers run in the main thread only, when it looks for signals, and a
-//! call that lets other threads run has to look itself.
+//! Ctrl-C during long calls. Python runs its handlers in the main thread only, when that checks for signals; a call
+//! that lets other threads run must check itself.
 
 use pyo3::prelude::*;
 use std::time::{Duration, Instant};
 use tidepool_client::Client;
 use tidepool_locks::Mutex;
 
-/// How often a pool that is not there yet is looked for.
+/// How often a wait looks for a pool that is not there yet.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
-/// How long the first look may take. Each further one may take twice as long, up to the longest.
+/// Time limit of the first look. Each further look may take twice as long, up to the longest.
 const FIRST_LOOK: Duration = Duration::from_millis(100);
 const LONGEST_LOOK: Duration = Duration::from_secs(1);
 
-/// Does `work` while other Python threads run. Work asks between its steps whether to go on; once a signal's handler has
-/// raised an exception the answer is no, and the exception is what comes back.
+/// Does `work` while other Python threads run. Work asks between its steps whether to go on. Once a signal's handler
+/// has raised an exception, the answer is no, and that exception is returned.
 pub(crate) fn interruptible<T: Send>(py: Python<'_>, work: impl FnOnce(&dyn Fn() -> bool) -> T + Send) -> PyResult<T> {
     let raised: Mutex<Option<PyErr>> = Mutex::new(None);
     let go_on = || {
@@ -33,7 +33,8 @@ pub(crate) fn interruptible<T: Send>(py: Python<'_>, work: impl FnOnce(&dyn Fn()
     }
 }
 
-/// Waits until `answers` says yes, for as long as `wait`. It gets the client with a time limit of a second at most.
+/// Waits until `answers` returns true, for at most `wait`. `answers` gets a client with a time limit of at most a
+/// second.
 pub(crate) fn answers_within(
     py: Python<'_>,
     client: &Client,

@@ -1,4 +1,4 @@
-//! Borrowed views as Python buffers.
+//! Views: blocks' bytes as Python buffers, without a copy.
 
 use crate::errors;
 use crate::fork::Local;
@@ -23,7 +23,7 @@ pub(crate) struct View {
 
 struct State {
     view: Option<Local<tidepool_client::View>>,
-    /// Memoryviews that look at the bytes now.
+    /// Memoryviews of the bytes that exist now.
     exports: usize,
 }
 
@@ -32,7 +32,7 @@ impl View {
         Self { state: Mutex::new(State { view: Some(Local::new(view)), exports: 0 }) }
     }
 
-    /// Short sections without Python in them, so nobody waits for the lock.
+    /// Short sections without Python in them, so no thread waits long for the lock.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock()
     }
@@ -40,8 +40,8 @@ impl View {
 
 #[pymethods]
 impl View {
-    /// Whether the bytes are the owner's own, rather than a copy because the owner's bound on pinned bytes was reached or the
-    /// block lies on another host.
+    /// Whether the bytes are the owner's own. Otherwise they are a copy, because the owner's bound on pinned bytes was
+    /// reached or the block lies on another host.
     #[getter]
     fn borrowed(&self) -> PyResult<bool> {
         Ok(self.state().view.as_ref().ok_or_else(errors::closed)?.get()?.is_borrowed())

@@ -1,4 +1,4 @@
-//! A GPU's copies, for measurements of them: `bench/gpu`.
+//! A GPU's copies, as `bench/gpu` measures them.
 #![expect(unsafe_code, reason = "what is copied are addresses")]
 
 use super::invalid;
@@ -16,7 +16,7 @@ use tidepool_locks::Mutex;
 #[pyclass(module = "tidepool._native", frozen)]
 pub(crate) struct GpuCopies {
     gpu: tidepool_cuda::Gpu,
-    // Dropped with the object; whoever pinned keeps the memory until then.
+    // Dropped with the object; the caller of `pin` keeps the memory until then.
     pins: Mutex<Vec<Box<dyn Pinned>>>,
 }
 
@@ -36,8 +36,8 @@ impl GpuCopies {
         Ok(())
     }
 
-    /// Copies pieces, each a (host address, GPU address, length), to the GPU or from it, and says how many seconds that took.
-    /// By the kernel or by the engines, or by whichever was faster at start.
+    /// Copies pieces, each a (host address, GPU address, length), to the GPU or from it, by the kernel, by the copy
+    /// engines or by the faster of the two at start. Returns the seconds taken.
     #[pyo3(signature = (pieces, to_gpu, by_kernel=None))]
     fn copy(
         &self,
@@ -67,14 +67,15 @@ impl GpuCopies {
         .map_err(failed)
     }
 
-    /// What was measured when the GPU was opened: (to the GPU, bytes of a piece, seconds by the kernel, seconds by the engines).
+    /// The measurements made when the GPU was opened: (to the GPU, bytes of a piece, seconds by the kernel, seconds by
+    /// the engines).
     fn measured(&self) -> Vec<(bool, usize, f64, f64)> {
         let all = self.gpu.choice().times().iter();
         all.map(|times| (times.way == Way::In, times.len, times.kernel.as_secs_f64(), times.engine.as_secs_f64()))
             .collect()
     }
 
-    /// Whether pieces of this length are copied by the kernel, to the GPU and from it; the copy engines have the others.
+    /// Whether the kernel copies pieces of this length, to the GPU and from it; the copy engines copy all others.
     fn takes_kernel(&self, length: usize) -> (bool, bool) {
         let is_kernel = |way| self.gpu.choice().method(way, length) == Method::Kernel;
         (is_kernel(Way::In), is_kernel(Way::Out))

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tidepool_engine::plan::Need;
 use tidepool_engine::{Chain, Hashes, KeyPrefix, Lookup, LookupConfig};
 
-/// Says how much of a prefix a pool can serve, without keeping its caller waiting.
+/// Tells which part of a prefix a pool can serve, without blocking the caller.
 ///
 /// ``chains`` are (key prefix, hashed blocks in one block, blocks needed before the end of a prefix or None for all): one for
 /// each KV group on each rank. ``deadline`` is the time limit of a look-up in seconds.
@@ -41,7 +41,8 @@ impl BlockLookup {
         Ok(Self { open: Open::new(lookup) })
     }
 
-    /// How many hashed blocks of ``hashes`` after the first ``skip`` can be loaded, or None: not known yet, ask again.
+    /// The number of hashed blocks of ``hashes`` after the first ``skip`` that can be loaded, or None if it is not
+    /// known yet: ask again.
     ///
     /// ``hashes`` is the engine's own list of all hashes of the prompt; those after ``stop`` are not looked at. With
     /// ``patience`` waits up to so many seconds for the answer.
@@ -59,7 +60,7 @@ impl BlockLookup {
         py.detach(|| self.open.with(|lookup| lookup.ask(hashes, skip, patience)))
     }
 
-    /// The engine has stored blocks: what was not there may be there now.
+    /// Tells the look-up that the engine has stored blocks: missing blocks may be there now.
     fn have_stored(&self) -> PyResult<()> {
         self.open.with(Lookup::have_stored)
     }
@@ -69,7 +70,7 @@ impl BlockLookup {
         self.open.with(|lookup| lookup.note(key.as_ref().to_vec(), value))
     }
 
-    /// What was counted since the start.
+    /// Counters since the start.
     fn stats(&self) -> PyResult<HashMap<&'static str, u64>> {
         let stats = self.open.with(Lookup::stats)?;
         Ok(HashMap::from([
@@ -82,14 +83,14 @@ impl BlockLookup {
         ]))
     }
 
-    /// Ends the threads; a look-up under way is waited for, no longer than its deadline.
+    /// Ends the threads. Waits for a look-up under way, at most until its deadline.
     fn close(&self, py: Python<'_>) {
         let open = self.open.take();
         py.detach(|| drop(open));
     }
 }
 
-/// The most bytes reserved for hashes. The first one tells how long they are, and the others need not be as long.
+/// The most bytes reserved for hashes: the first hash gives the length, but the others may differ.
 const RESERVED: usize = 1 << 20;
 
 /// The engine's hashes `skip..stop`, end to end.

@@ -1,6 +1,7 @@
-//! What engine connectors written in Python build on: look-ups for the scheduler's process, transfers for a worker's.
+//! The part of the module for engine connectors written in Python: look-ups for the scheduler's process, transfers for
+//! a worker's.
 //!
-//! Everything crosses once a step, packed: block hashes and block numbers are bytes, not objects.
+//! Data crosses once a step, packed: block hashes and block numbers are bytes, not objects.
 
 mod gpu;
 mod lookup;
@@ -15,7 +16,7 @@ use crate::errors::raise;
 use pyo3::PyErr;
 use tidepool_locks::RwLock;
 
-/// Something with threads that ends when it is closed, and is used only in the process that made it.
+/// An object with threads that runs until it is closed, and works only in the process that made it.
 struct Open<T>(RwLock<Option<crate::fork::Local<T>>>);
 
 impl<T> Open<T> {

@@ -19,15 +19,15 @@ use tidepool_locks::Mutex;
 
 /// A part of a job: KV group, key prefix, bytes in a hash, hashes end to end, block numbers as 32-bit integers end to end.
 type PackedPart = (usize, String, usize, PyBackedBytes, PyBackedBytes);
-/// A job that is over: its id, whether it was a load, and the (group, number) of each block that was not moved.
+/// A job that has ended: its id, whether it was a load, and the (group, number) of each block that was not moved.
 type Over = (u64, bool, Vec<(usize, u32)>);
 
 /// Moves blocks between an engine's memory and a pool, on threads of its own.
 ///
-/// ``layout`` has for each KV group the (address in block 0, bytes from block to block, bytes) of each piece of a block;
-/// ``memory`` is kept alive until :meth:`close`: whatever owns that memory. With a ``device`` the addresses are those of that
-/// GPU's memory, and blocks are moved by its driver. A node of this host copies up to ``replica_rate`` bytes a second of what was
-/// loaded from other hosts.
+/// ``layout`` has for each KV group the (address in block 0, bytes from block to block, bytes) of each piece of a
+/// block. ``memory`` is the owner of that memory, kept alive until :meth:`close`. With a ``device`` the addresses are
+/// those of that GPU's memory, and the GPU's driver moves the blocks. A node of this host copies up to ``replica_rate``
+/// bytes a second of the blocks loaded from other hosts.
 #[pyclass(module = "tidepool._native", frozen)]
 pub(crate) struct BlockTransfers {
     open: Open<Moves>,
@@ -83,22 +83,23 @@ impl BlockTransfers {
         let transfers = py.detach(|| Transfers::start(&client, mover, config));
         let transfers =
             transfers.map_err(|error| raise("TidepoolError", format!("transfer threads: {error}"), None))?;
-        // Last: what is refused leaves nothing pinned.
+        // Last, so that a refusal leaves no memory pinned.
         let pin = |gpu: &Arc<Gpu>| client.pin_for_device(&(Arc::clone(gpu) as Arc<dyn Door>));
         let pinned = py.detach(|| gpu.as_ref().map(pin));
         let open = Open::new(Moves { transfers, gpu, _pinned: pinned });
         Ok(Self { open, memory: Mutex::new(Some(memory)), groups: count, blocks })
     }
 
-    /// Begins to load blocks. The job is reported by :meth:`poll` once nothing touches its blocks any more. On a GPU it begins
-    /// ``after`` the work that this stream of the driver has been given.
+    /// Begins to load blocks. :meth:`poll` reports the job after its last use of the blocks. On a GPU the job begins
+    /// ``after`` all work that this stream of the driver has so far.
     #[pyo3(signature = (id, parts, *, after = None))]
     fn load(&self, py: Python<'_>, id: u64, parts: List<PackedPart>, after: Option<u64>) -> PyResult<()> {
         self.submit(py, (Direction::Load, id), &parts, (0, 1), after)
     }
 
-    /// Begins to save blocks. With a ``stripe`` of (index, of) only every ``of``-th block is saved, from ``index`` on: ranks that
-    /// hold the same bytes share the work. On a GPU it begins ``after`` the work that this stream has been given.
+    /// Begins to save blocks. With a ``stripe`` of (index, of) saves only every ``of``-th block, from ``index`` on:
+    /// ranks with the same bytes share the work. On a GPU the job begins ``after`` all work that this stream has so
+    /// far.
     #[pyo3(signature = (id, parts, *, stripe = None, after = None))]
     fn save(
         &self,
@@ -111,26 +112,26 @@ impl BlockTransfers {
         self.submit(py, (Direction::Save, id), &parts, stripe.unwrap_or((0, 1)), after)
     }
 
-    /// The jobs that are over since the last call: their id, whether it was a load, and the (group, number) of each block that
+    /// The jobs that ended since the last call: id, whether it was a load, and the (group, number) of each block that
     /// was not moved.
     fn poll(&self) -> PyResult<Vec<Over>> {
         let finished = self.open.with(|moves| moves.transfers.poll())?;
         Ok(finished.into_iter().map(|job| (job.id, job.direction == Direction::Load, job.failed)).collect())
     }
 
-    /// What was counted since the start.
+    /// Counters since the start.
     fn stats(&self) -> PyResult<HashMap<&'static str, u64>> {
         Ok(self.open.with(|moves| moves.transfers.stats())?.named().into_iter().collect())
     }
 
-    /// What the threads have warned of since the last call, in any pool of this process.
+    /// Warnings of the threads since the last call, from all pools of this process.
     #[staticmethod]
     fn warnings() -> Vec<String> {
         super::warnings::take()
     }
 
-    /// Ends the threads and lets go of the engine's memory. Jobs that have not begun are given up; a batch under way is waited
-    /// for, no longer than its deadline.
+    /// Ends the threads and releases the engine's memory. Gives up jobs that have not begun. Waits for a batch under
+    /// way, at most until its deadline.
     fn close(&self, py: Python<'_>) {
         let open = self.open.take();
         py.detach(|| drop(open));
@@ -139,12 +140,12 @@ impl BlockTransfers {
     }
 }
 
-/// What is open until it is closed.
+/// The parts that are open until closed.
 struct Moves {
     // Dropped first: its threads use the GPU.
     transfers: Transfers,
     gpu: Option<Arc<Gpu>>,
-    // Dropped last: nothing is copied any more.
+    // Dropped last, when no copy uses it.
     _pinned: Option<PinnedForDevice>,
 }
 
@@ -153,16 +154,16 @@ impl Moves {
         let moment = after.zip(self.gpu.as_ref()).map(|(stream, gpu)| gpu.moment(stream)).transpose();
         match moment {
             Ok(moment) => self.transfers.submit_after(direction, job, moment),
-            // Without knowing when its blocks may be touched they are not.
+            // Without the moment the job cannot begin.
             Err(error) => self.transfers.give_up(direction, job, &error.to_string()),
         }
     }
 }
 
-/// What moves blocks, and the GPU that does if one does.
+/// A mover, and its GPU if it has one.
 type Means = (Box<dyn Mover>, Option<Arc<Gpu>>);
 
-/// What moves the blocks of a layout: the processor, or a GPU.
+/// The mover for the blocks of a layout: by the processor, or by a GPU.
 fn mover(layout: Layout, device: Option<u32>) -> PyResult<Means> {
     // SAFETY (both): the connector describes tensors of this process, which `memory` keeps in place until the threads have
     // ended, and the engine leaves a block alone while a job has it.

@@ -1,7 +1,7 @@
-//! What the Rust side warns of, kept for a connector that logs it where its engine's operators look.
+//! Warnings of the Rust side, kept for a connector that logs them where the engine's operators look.
 //!
-//! Threads that move bytes must not wait for the interpreter, so they leave a line here; the connector takes the lines once a
-//! step. Few are kept: of more, the first ones, and how many were left out.
+//! Threads that move bytes must not wait for the interpreter, so they leave a line here, and the connector takes the
+//! lines once a step. Only the first few lines are kept, with the number of those left out.
 
 use std::fmt::{Debug, Write as _};
 use std::sync::Once;
@@ -15,7 +15,7 @@ const MOST: usize = 64;
 /// Short sections: leaving and taking lines.
 static LINES: Mutex<(Vec<String>, usize)> = Mutex::new((Vec::new(), 0));
 
-/// Keeps warnings from now on, unless somebody else has taken them over already: the command line does.
+/// Keeps warnings from now on, unless the command line has taken them over.
 pub(super) fn keep() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| drop(tracing::subscriber::set_global_default(Keeper)));
@@ -30,7 +30,7 @@ pub(super) fn take() -> Vec<String> {
     lines
 }
 
-/// Takes warnings and errors of Tidepool's own crates.
+/// A subscriber for warnings and errors of Tidepool's own crates.
 struct Keeper;
 
 impl Subscriber for Keeper {

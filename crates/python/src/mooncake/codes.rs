@@ -1,4 +1,4 @@
-//! The numbers that users of `mooncake.store` know: zero or a count for success, a negative code for a failure.
+//! Return codes of `mooncake.store`: zero or a count for success, a negative code for a failure.
 
 use tidepool_client::{GetError, NodeError, PutError};
 
@@ -7,13 +7,13 @@ pub(super) const OK: i64 = 0;
 pub(super) const NO_AVAILABLE_HANDLE: i64 = -200;
 /// A key longer than the pool takes.
 pub(super) const INVALID_KEY: i64 = -400;
-/// An argument that cannot be.
+/// An invalid argument.
 pub(super) const INVALID_PARAMS: i64 = -600;
 pub(super) const OBJECT_NOT_FOUND: i64 = -704;
-/// Somebody has lately read the block, or asked whether it is there.
+/// A lease on the block, from a recent read or existence check.
 pub(super) const OBJECT_HAS_LEASE: i64 = -706;
 pub(super) const SEGMENT_NOT_FOUND: i64 = -101;
-/// Nobody could be reached.
+/// No node and no catalog could be reached.
 pub(super) const RPC_FAIL: i64 = -900;
 pub(super) const RPC_TIMEOUT: i64 = -901;
 
@@ -36,12 +36,12 @@ pub(super) fn of_get(error: &GetError, key: &[u8]) -> i64 {
     }
 }
 
-/// What is wrong with a key, or with what goes with it.
+/// The code for an invalid key, or for an invalid argument of a valid key.
 pub(super) fn of_key(key: &[u8]) -> i64 {
     if key.len() > MAX_KEY { INVALID_KEY } else { INVALID_PARAMS }
 }
 
-/// The same when it was to be removed: no block has an empty key.
+/// As [`of_key`] for a removal: no block has an empty key.
 pub(super) fn of_removed(key: &[u8]) -> i64 {
     if key.is_empty() { OBJECT_NOT_FOUND } else { of_key(key) }
 }

@@ -23,7 +23,7 @@ impl BufferHandle {
         Ok(self.0.get()?.as_ptr() as usize)
     }
 
-    /// How many bytes there are.
+    /// Number of bytes.
     fn size(&self) -> PyResult<usize> {
         Ok(self.0.get()?.len())
     }

@@ -1,4 +1,4 @@
-//! A buffer that is lent for a while: nobody else gets its memory before the last look at it is gone.
+//! Leased buffers: memory is lent for a while, and goes to the next borrower only after the last view of it is gone.
 
 use pyo3::exceptions::{PyBufferError, PyRuntimeError};
 use pyo3::ffi;
@@ -6,13 +6,13 @@ use pyo3::prelude::*;
 use std::ffi::c_int;
 use tidepool_locks::{Mutex, MutexGuard};
 
-/// Memory of `owner`'s at an address. Views of it keep this object alive, and with it `owner`; while there are any it cannot
-/// be given up.
+/// Memory of `owner` at an address. Views of it keep this object alive, and with it `owner`; while it has views it
+/// cannot be given up.
 #[pyclass(module = "tidepool._native", subclass, frozen)]
 pub(crate) struct LeasedBuffer {
     _owner: Py<PyAny>,
     address: usize,
-    /// Bytes of it; more may lie behind them.
+    /// Bytes lent; the memory may go on behind them.
     #[pyo3(get)]
     size: usize,
     state: Mutex<State>,
@@ -26,7 +26,7 @@ struct State {
 }
 
 impl LeasedBuffer {
-    /// Short sections without Python in them, so nobody waits for the lock.
+    /// Short sections without Python in them, so no thread waits long for the lock.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock()
     }
@@ -50,7 +50,7 @@ impl LeasedBuffer {
         }
     }
 
-    /// Ends the loan; false if it has ended before. Refused while somebody looks at the bytes.
+    /// Ends the loan; false if it has ended before. Refused while views exist.
     fn _give_up(&self) -> PyResult<bool> {
         let mut state = self.state();
         if state.exports > 0 {

@@ -1,5 +1,5 @@
-//! What `mooncake.store` is made of: the calls whose speed matters, with that package's names, arguments and return codes.
-//! Everything else about it (set-up, configurations, sessions, tasks) is Python, in the `tidepool-mooncake` package.
+//! The base of `mooncake.store`: the calls whose speed matters, with that package's names, arguments and return codes.
+//! The rest (set-up, configurations, sessions, tasks) is Python, in the `tidepool-mooncake` package.
 //!
 //! A store is a client of the pool and, when it brings memory, a node in the same process: a *segment* is a node.
 
@@ -41,10 +41,10 @@ use tidepool_locks::{Mutex, RwLock};
 use tidepool_node::{Node, NodeConfig, StartError};
 use tidepool_types::ByteSize;
 
-/// The store that `mooncake.store.MooncakeDistributedStore` builds on.
+/// The store, the base class of `mooncake.store.MooncakeDistributedStore`.
 #[pyclass(module = "tidepool._native", name = "MooncakeStore", subclass, frozen)]
 pub(crate) struct MooncakeStore {
-    /// Never held while Python's lock is let go or taken: whoever waits for this one has that one.
+    /// Never held while this thread releases or takes Python's lock: a thread that waits for this lock has Python's.
     connected: Arc<RwLock<Option<Local<Connected>>>>,
     registered: Registered,
 }
@@ -68,7 +68,7 @@ struct Connected {
     catalogs: Vec<String>,
 }
 
-/// Memory that a process brings to the pool: a node.
+/// A segment: memory that a process brings to the pool, as a node.
 struct Segment<'a> {
     name: &'a str,
     dir: PathBuf,
@@ -79,7 +79,7 @@ struct Segment<'a> {
 }
 
 impl Segment<'_> {
-    /// A name or an address that is taken is an `OSError` with `EADDRINUSE`.
+    /// Starts the node. A name or an address in use is an `OSError` with `EADDRINUSE`.
     fn start(self, py: Python<'_>, catalogs: Vec<String>) -> PyResult<Node> {
         let config = NodeConfig {
             name: NodeName::new(self.name).map_err(|error| errors::invalid(&error, None))?,
@@ -103,12 +103,13 @@ impl Segment<'_> {
 }
 
 impl MooncakeStore {
-    /// The client; `None` before set-up and after close, which users see as a code and not as an exception.
+    /// The client; `None` before set-up and after close, for which users get a code and no exception.
     fn client(&self) -> PyResult<Option<Client>> {
         self.take(|connected| connected.client.clone())
     }
 
-    /// What `take` takes from the connection, if there is one. An error is made without the lock: that may let go of Python's.
+    /// The result of `take` on the connection, if there is one. Makes errors without the lock, since that may release
+    /// Python's.
     fn take<T>(&self, take: impl FnOnce(&Connected) -> T) -> PyResult<Option<T>> {
         let taken = {
             let connected = self.connected.read();
@@ -117,7 +118,7 @@ impl MooncakeStore {
         taken.map(|taken| taken.ok_or_else(errors::forked)).transpose()
     }
 
-    /// Reads blocks into pieces of registered memory. One code each: the bytes read, or what went wrong.
+    /// Reads blocks into pieces of registered memory. Returns one code each: the bytes read, or the failure.
     fn read<P: AsRef<[Piece]> + Sync>(&self, py: Python<'_>, keys: &[Key], pieces: &[P]) -> PyResult<Vec<i64>> {
         let Some(client) = self.client()? else { return Ok(vec![INVALID_PARAMS; keys.len()]) };
         if keys.len() != pieces.len() {
@@ -128,7 +129,7 @@ impl MooncakeStore {
         Ok(self.read_held(py, &client, reads, &held))
     }
 
-    /// Those of the reads whose pieces all are `held` by registered memory; the others are refused.
+    /// Reads those of `reads` whose pieces are all `held` by registered memory, and refuses the others.
     fn read_held(&self, py: Python<'_>, client: &Client, reads: Vec<Read<'_>>, held: &[bool]) -> Vec<i64> {
         let keys: Vec<&Key> = reads.iter().map(|(key, ..)| *key).collect();
         let read = || {
@@ -144,7 +145,7 @@ impl MooncakeStore {
         keys.into_iter().zip(held).map(&mut code).collect()
     }
 
-    /// Blocks to be put. One whose pieces do not all lie in registered memory has no bytes, and is refused for that.
+    /// Blocks to put. A block with a piece outside registered memory gets no bytes, and is refused for that.
     fn put_items<'a, P: AsRef<[Piece]>>(&self, keys: &'a [Key], pieces: &'a [P]) -> Vec<PutItem<'a>> {
         let held = self.registered.hold_each(pieces.iter().map(AsRef::as_ref));
         let item =
@@ -152,7 +153,7 @@ impl MooncakeStore {
         keys.iter().zip(pieces).zip(held).map(item).collect()
     }
 
-    /// Keeps a segment with those `mounted` so far; gives it back if their connection was closed meanwhile.
+    /// Adds a segment to those `mounted`. Returns it if the connection was closed meanwhile.
     fn keep(&self, name: &str, node: Node, mounted: &Arc<Mutex<HashMap<String, Node>>>) -> Option<Node> {
         let connected = self.connected.read();
         let now = connected.as_ref().and_then(Local::here);
@@ -181,7 +182,7 @@ impl MooncakeStore {
 
 #[pymethods]
 impl MooncakeStore {
-    /// Takes whatever a subclass is made with.
+    /// Accepts the arguments of any subclass.
     #[new]
     #[pyo3(signature = (*_arguments, **_settings))]
     fn new(_arguments: &Bound<'_, PyAny>, _settings: Option<&Bound<'_, PyAny>>) -> Self {
@@ -190,7 +191,8 @@ impl MooncakeStore {
         Self { connected, registered: Registered::default() }
     }
 
-    /// Connects to `catalogs` and brings a segment of `segment_bytes`, if that is not zero. Returns a message if it fails.
+    /// Connects to `catalogs` and brings a segment of `segment_bytes`, if that is not zero. Returns a message on
+    /// failure.
     #[expect(clippy::too_many_arguments, reason = "called by one place, by name")]
     #[pyo3(signature = (*, name, catalogs, dir, listen, advertise, segment_bytes, smallest_block, local, tcp_streams, deadline, wait))]
     fn _connect(
@@ -277,12 +279,12 @@ impl MooncakeStore {
         Ok(found)
     }
 
-    /// Where other hosts reach this process's segment; None without one.
+    /// The address of this process's segment for other hosts; None without a segment.
     fn _segment_address(&self) -> PyResult<Option<String>> {
         Ok(self.take(|now| now.segment.as_ref().map(|node| node.data_address().to_string()))?.flatten())
     }
 
-    /// Whether set-up has been done, and no close since.
+    /// Whether the store is set up and not closed since.
     fn _is_set_up(&self) -> bool {
         self.connected.read().is_some()
     }
@@ -304,7 +306,7 @@ impl MooncakeStore {
         if self.registered.add(buffer_ptr.0, size.0) { OK } else { INVALID_PARAMS }
     }
 
-    /// The bytes of keys: a text and its UTF-8 bytes are one key.
+    /// The bytes of keys: text and its UTF-8 bytes are the same key.
     #[staticmethod]
     fn _names<'py>(py: Python<'py>, keys: Keys) -> Vec<Bound<'py, PyBytes>> {
         keys.iter().map(|key| PyBytes::new(py, key.as_ref())).collect()
@@ -353,7 +355,7 @@ impl MooncakeStore {
         all_sizes: List<List<Number>>,
         prefer_alloc_in_same_node: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Vec<i64>> {
-        // Only about where Mooncake stages what it reads; nothing is staged here.
+        // That is about Mooncake's staging buffers for reads; this store has none.
         let _ = prefer_alloc_in_same_node;
         match pieces_of(&all_buffer_ptrs, &all_sizes) {
             Some(pieces) => self.read(py, &keys, &pieces),
@@ -364,7 +366,7 @@ impl MooncakeStore {
     /// Reads ranges of blocks: each (key, buffer, offset in it, offset in the block, length).
     fn _get_ranges(&self, py: Python<'_>, ranges: List<(Key, Number, Number, Number, Number)>) -> PyResult<Vec<i64>> {
         let Some(client) = self.client()? else { return Ok(vec![INVALID_PARAMS; ranges.len()]) };
-        // From the buffer's start to the end of the range: one that leads into another buffer leads out of its own.
+        // From the buffer's start to the end of the range: a range that reaches into another buffer leaves its own.
         let reach = |(_, buffer, to, _, len): &(_, Number, Number, _, Number)| Piece {
             address: buffer.0,
             len: to.0.saturating_add(len.0),
@@ -425,7 +427,7 @@ impl MooncakeStore {
         self.store(py, &self.put_items(&keys, &pieces), terms)
     }
 
-    /// A block's bytes; empty for whatever goes wrong.
+    /// A block's bytes; empty on any failure.
     fn get<'py>(&self, py: Python<'py>, key: Key) -> PyResult<Bound<'py, PyBytes>> {
         Ok(self.get_batch(py, key.into())?.swap_remove(0))
     }
@@ -438,7 +440,7 @@ impl MooncakeStore {
         answers.into_iter().map(bytes).collect()
     }
 
-    /// A block's bytes without a copy; None for whatever goes wrong.
+    /// A block's bytes without a copy; None on any failure.
     fn get_buffer(&self, py: Python<'_>, key: Key) -> PyResult<Option<BufferHandle>> {
         Ok(self.batch_get_buffer(py, key.into())?.swap_remove(0))
     }
@@ -458,7 +460,7 @@ impl MooncakeStore {
         let one = |key: &Key| client.exists(&[key]).map_or(0, |found| i64::from(found[0]));
         Ok(py.detach(|| match client.exists(&keys) {
             Ok(found) => found.into_iter().map(i64::from).collect(),
-            // A key that cannot be is not there; the others still get their answer.
+            // An invalid key is not there; the other keys still get their answers.
             Err(_) => keys.iter().map(one).collect(),
         }))
     }
@@ -502,8 +504,8 @@ impl MooncakeStore {
         Ok(py.detach(|| client.clear_replicas(&keys, segment.as_ref())).unwrap_or(none))
     }
 
-    /// Removes the blocks whose keys match a regular expression, or all. How many there were, or a code; what is no regular
-    /// expression is an exception that says why.
+    /// Removes the blocks whose keys match a regular expression, or all. Returns their number, or a code. An invalid
+    /// expression raises an exception with the reason.
     fn _remove_matching(&self, py: Python<'_>, pattern: Option<String>, force: bool) -> PyResult<i64> {
         let Some(client) = self.client()? else { return Ok(INVALID_PARAMS) };
         let pattern = pattern.map_or(Pattern::All, Pattern::Regex);
@@ -511,7 +513,7 @@ impl MooncakeStore {
         removed.map_err(|error| errors::node(&error, None))
     }
 
-    /// The segments that take part now, and how many bytes each has for blocks.
+    /// The segments of the living nodes, each with its bytes for blocks.
     fn _segments(&self, py: Python<'_>) -> PyResult<Vec<(String, u64)>> {
         let Some(client) = self.client()? else { return Ok(Vec::new()) };
         let mut members = py.detach(|| client.members());
@@ -526,7 +528,7 @@ impl MooncakeStore {
         Ok(holders.iter().map(ToString::to_string).collect())
     }
 
-    /// Has a segment copy a block, or take it over from `source`. Zero, or a code.
+    /// Makes a segment copy a block, or take it over from `source`. Returns zero, or a code.
     #[pyo3(signature = (key, target, source = None))]
     fn _copy(&self, py: Python<'_>, key: Key, target: &str, source: Option<&str>) -> PyResult<i64> {
         let Some(client) = self.client()? else { return Ok(INVALID_PARAMS) };

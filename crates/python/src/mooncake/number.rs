@@ -1,4 +1,4 @@
-//! Sizes and addresses.
+//! Numbers: sizes and addresses.
 
 use crate::arguments::{is_overflow, shown};
 use crate::errors::wrong_type;
@@ -6,7 +6,7 @@ use crate::lists::Item;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
-/// A number from zero on that fits a machine word. What does not is of the wrong type, as it is to Mooncake.
+/// A non-negative number that fits a machine word. Any other value is of the wrong type, as in Mooncake.
 #[derive(Clone, Copy)]
 pub(super) struct Number(pub(super) usize);
 

@@ -1,4 +1,4 @@
-//! Blocks that lie in pieces of registered memory, as the client takes them.
+//! Converts blocks in pieces of registered memory to the client's form.
 
 use super::number::Number;
 use super::registered::Piece;
@@ -7,12 +7,12 @@ use crate::lists::List;
 use std::ops::Range;
 use tidepool_client::{Buffers, GetInto, Parts, PutItem};
 
-/// A block, or a range of it, that is read into pieces.
+/// A block, or a range of it, to read into pieces.
 pub(super) fn get_item<'a>(key: &'a Key, range: Option<Range<u64>>, pieces: &'a [Piece]) -> GetInto<'a> {
     GetInto { key: key.as_ref(), range, into: target(pieces) }
 }
 
-/// A block that is put from pieces.
+/// A block to put from pieces.
 pub(super) fn put_item<'a>(key: &'a Key, pieces: &'a [Piece]) -> PutItem<'a> {
     PutItem { key: key.as_ref(), data: source(pieces) }
 }

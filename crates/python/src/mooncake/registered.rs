@@ -1,5 +1,5 @@
-//! Buffers that the caller has registered. The pool needs no registration; it is what tells an address that may be read and
-//! written from one that would take the process down.
+//! Registered buffers. The pool needs no registration; here it tells addresses that may be read and written from those
+//! that would crash the process.
 
 use super::number::Number;
 use std::collections::BTreeMap;
@@ -18,14 +18,14 @@ impl Piece {
     }
 
     /// # Safety
-    /// The piece must lie in registered memory that stays there, and that nobody writes to, for as long as the slice is used.
+    /// The piece must lie in registered memory that stays there, and that no thread writes to, while the slice is used.
     pub(super) unsafe fn bytes<'a>(self) -> &'a [u8] {
         // SAFETY: the caller's promise.
         unsafe { std::slice::from_raw_parts(self.address as *const u8, self.len) }
     }
 
     /// # Safety
-    /// As [`Piece::bytes`], and nobody may read it either.
+    /// As [`Piece::bytes`], and no other thread may read it.
     pub(super) unsafe fn bytes_mut<'a>(self) -> &'a mut [u8] {
         // SAFETY: the caller's promise.
         unsafe { std::slice::from_raw_parts_mut(self.address as *mut u8, self.len) }
@@ -58,12 +58,12 @@ impl Registered {
         self.0.write().clear();
     }
 
-    /// Whether every piece lies in one of the buffers.
+    /// Whether every piece lies in a registered buffer.
     pub(super) fn hold(&self, pieces: &[Piece]) -> bool {
         self.hold_each([pieces])[0]
     }
 
-    /// The same for the pieces of each of many blocks.
+    /// As [`Self::hold`] for the pieces of each block.
     pub(super) fn hold_each<'a>(&self, blocks: impl IntoIterator<Item = &'a [Piece]>) -> Vec<bool> {
         let buffers = self.0.read();
         let holds = |piece: &Piece| {

@@ -1,5 +1,5 @@
-//! What a removal answers. A segment that could not be asked may still hold the block, and bring it back: that is a failure,
-//! and never "not found". A segment whose process has ended holds nothing.
+//! Removals and their codes. A segment that could not be asked may still hold the block and bring it back: that is a
+//! failure, never "not found". A segment whose process has ended holds no block.
 
 use super::codes::{self, OBJECT_HAS_LEASE, OBJECT_NOT_FOUND, OK, RPC_FAIL};
 use crate::keys::Key;
@@ -11,7 +11,7 @@ pub(super) fn remove(client: &Client, keys: &[Key], force: bool) -> Vec<i64> {
     let one = |key: &Key| remove(std::slice::from_ref(key)).map(|mut removals| removals.pop().unwrap_or_default());
     let removals: Vec<Result<Removal, i64>> = match remove(keys) {
         Ok(removals) => removals.into_iter().map(Ok).collect(),
-        // A key that cannot be is not there; the others still get their answer.
+        // An invalid key is not there; the other keys still get their answers.
         Err(_) => keys.iter().map(|key| one(key).map_err(|_| codes::of_removed(key.as_ref()))).collect(),
     };
     let code = |removal: &Removal| match removal {
@@ -23,8 +23,8 @@ pub(super) fn remove(client: &Client, keys: &[Key], force: bool) -> Vec<i64> {
     removals.iter().map(|removal| removal.as_ref().map_or_else(|code| *code, code)).collect()
 }
 
-/// Removes every block that matches. How many there were, or a code if not every segment could be asked. An error when the
-/// pattern is none.
+/// Removes every block that matches. Returns their number, or a code if some segment could not be asked. Fails if the
+/// pattern is invalid.
 pub(super) fn remove_matching(client: &Client, pattern: &Pattern, force: bool) -> Result<i64, NodeError> {
     let (found, unanswered) = match list(client, pattern) {
         Ok(listed) => listed,
