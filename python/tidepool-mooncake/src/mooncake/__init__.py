@@ -1,7 +1,7 @@
 """``mooncake.store`` on a Tidepool pool.
 
 This package takes the place of Mooncake's own: engines that import ``mooncake.store`` use a Tidepool pool without a
-change. What it does not provide says so when it is imported.
+change. Importing a missing part raises an error that names the reason.
 """
 
 import importlib.abc
@@ -25,7 +25,7 @@ _INSTEAD = {
 
 
 class _Absent(importlib.abc.MetaPathFinder):
-    """Explains why a module of Mooncake's is not here. Asked last, when nobody else has found it."""
+    """Explains why a module of Mooncake's is missing. Comes last, after all other finders."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None

@@ -1,4 +1,4 @@
-"""Classes and functions of ``mooncake.store`` that say what is missing when they are used."""
+"""Absent classes and functions of ``mooncake.store``, whose use raises an error with the reason."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ def no_tensors(*arguments: Any, **settings: Any) -> Any:
 
 
 class AbsentCallError(NotImplementedError, AttributeError):
-    """A call of Mooncake's that is not here: whoever asks with ``hasattr`` hears no."""
+    """A missing call of Mooncake's, for which ``hasattr`` is false."""
 
 
 def absent_call(owner: object, name: str) -> Exception:

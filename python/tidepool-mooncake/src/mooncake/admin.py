@@ -30,7 +30,7 @@ class Admin:
     """Serves the pages until it is closed."""
 
     def __init__(self, catalog: Catalog, pool: Pool, remove_all: Callable[[bool], int], host: str, port: int) -> None:
-        """``remove_all`` removes what it may, or with True everything; how much that was, or a code."""
+        """``remove_all`` removes unleased blocks, or with True all, and returns their number or a code."""
         self._catalog, self._pool, self._remover = catalog, pool, remove_all
         self._jobs = DrainJobs(pool)
         pages: dict[tuple[str, str], Callable[[Query, Any], Answer]] = {
@@ -72,7 +72,7 @@ class Admin:
         return [node for node in self._pool.nodes() if node.state in ("alive", "suspect")]
 
     def _names(self) -> list[str]:
-        """Segments that take new blocks."""
+        """The segments that take new blocks."""
         return [node.name for node in self._segments() if self._jobs.status_of(node.name)[1] == "OK"]
 
     def _health(self, query: Query, body: Any) -> Answer:
@@ -149,7 +149,7 @@ class Admin:
         try:
             return self._pool.describe(key) if key else []
         except InvalidError:
-            # A key that cannot be is not there.
+            # An invalid key is not there.
             return []
 
     def _query_key(self, query: Query, body: Any) -> Answer:

@@ -1,4 +1,4 @@
-"""Waiting no longer than is allowed for what has no bound of its own."""
+"""A time limit for work that has none of its own."""
 
 import threading
 from collections.abc import Callable
@@ -9,7 +9,7 @@ _R = TypeVar("_R")
 
 
 def within(seconds: float, work: Callable[[], _R]) -> _R:
-    """What ``work`` returns or raises; ``TimeoutError`` when that takes longer, and it goes on by itself."""
+    """Returns or raises as ``work`` does; ``TimeoutError`` if that takes longer, while ``work`` goes on by itself."""
     end: Future[_R] = Future()
 
     def run() -> None:

@@ -14,12 +14,12 @@ from tidepool._native import LeasedBuffer, MooncakeStore
 from mooncake.settings import check_number
 
 _PAGE = mmap.PAGESIZE
-#: Seconds between two looks at whether the store is still there.
+#: Seconds between two checks that the store is still open.
 _SLICE = 0.2
 
 
 class BufferLease(LeasedBuffer):
-    """A registered buffer, until it is released. Views of it keep it: it cannot be released while there are any."""
+    """A registered buffer, until it is released, which is refused while views of it exist."""
 
     def __init__(self, pool: "BufferPool", memory: mmap.mmap, address: int, size: int) -> None:
         self._pool, self._memory = pool, memory
@@ -78,7 +78,7 @@ class BufferPool:
         self._store = _set_up(store)
         self._max_bytes, self._smallest = max_bytes, min_size_class
         self._block, self._timeout = block_on_exhaustion, default_timeout
-        #: Reentrant: a lease may end wherever Python finds that nobody has it any more.
+        #: Reentrant: a lease may end wherever Python drops its last reference.
         self._changed = threading.Condition()
         self._free: list[mmap.mmap] = []
         self._lent = 0
@@ -88,7 +88,7 @@ class BufferPool:
             self.prewarm(prewarm_size, prewarm_count)
 
     def acquire(self, size: int, block: bool | None = None, timeout: float | None = None) -> BufferLease:
-        """A buffer of ``size`` bytes. Raises ``RuntimeError`` when there is none to be had."""
+        """A buffer of ``size`` bytes. Raises ``RuntimeError`` if the pool has no room for one."""
         check_number("size", size)
         block = self._block if block is None else block
         timeout = self._timeout if timeout is None else timeout
@@ -108,7 +108,7 @@ class BufferPool:
                 left = None if until is None else until - time.monotonic()
                 if left is not None and left <= 0:
                     raise RuntimeError("timed out waiting for buffer")
-                # In slices: a store that is closed meanwhile tells nobody.
+                # In slices: closing the store wakes no waiting thread.
                 self._changed.wait(_SLICE if left is None else min(left, _SLICE))
 
     buffer = acquire
@@ -146,14 +146,14 @@ class BufferPool:
         _set_up(self._store)
 
     def _room_for(self, size: int) -> int:
-        """The bytes that a buffer takes of the pool."""
+        """The bytes of the pool that a buffer takes."""
         if self._max_bytes and size > self._max_bytes:
             raise RuntimeError("requested buffer size exceeds pool capacity")
         room = -(-max(size, self._smallest) // _PAGE) * _PAGE
         return min(room, max(self._max_bytes, size, 1)) if self._max_bytes else room
 
     def _take(self, room: int) -> mmap.mmap | None:
-        """A buffer of that room: a free one that is not much larger, or a new one in the place of free ones."""
+        """A buffer of that room: a free one that is not much larger, or a new one that replaces free ones."""
         fitting = [memory for memory in self._free if room <= len(memory) <= 2 * room]
         if fitting:
             memory = min(fitting, key=len)

@@ -1,4 +1,4 @@
-"""Emptying segments: what they hold moves elsewhere, and nobody puts anything new there."""
+"""Drains segments: moves their blocks to others, and keeps new blocks out."""
 
 import random
 import threading
@@ -12,10 +12,10 @@ from tidepool import NotFoundError, Pool, TidepoolError
 
 #: Finished jobs that can still be asked about.
 _REMEMBERED = 1000
-#: For how long a segment is told to take nothing, and how often it is told again: it forgets if this master goes away.
+#: How long a segment takes no blocks, and how often this is renewed: it ends by itself if this master goes away.
 _CLOSED_FOR = 15.0
 _TOLD_EVERY = 5.0
-#: How often, and how many times, a job looks whether blocks that were on their way when it began have arrived.
+#: How often, and how many times, a job checks for blocks that were on their way in when it began.
 _LOOK_EVERY = 0.1
 _LOOKS = 100
 
@@ -54,7 +54,7 @@ class DrainJobs:
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
         self._jobs: dict[str, _Job] = {}
-        #: Segments that take nothing new, and their incarnations.
+        #: Segments that take no new blocks, and their incarnations.
         self._closed: dict[str, int] = {}
         self._lock = threading.Lock()
         self._ended = threading.Event()
@@ -118,7 +118,7 @@ class DrainJobs:
         return 200, {"success": True, "job_id": job.id, "error_code": 0, "error_message": ""}
 
     def status_of(self, segment: str) -> tuple[int, str]:
-        """Mooncake's number and word for how a segment stands."""
+        """Mooncake's number and word for a segment's state."""
         if segment not in self._closed:
             return 1, "OK"
         is_draining = any(segment in job.segments and job.is_open() for job in list(self._jobs.values()))
@@ -130,7 +130,7 @@ class DrainJobs:
             job.cancelled.set()
 
     def _keep_closed(self) -> None:
-        """Tells segments that are being or have been drained, again and again, to take nothing new."""
+        """Tells drained and draining segments, again and again, to take no new blocks."""
         while not self._ended.wait(_TOLD_EVERY):
             for segment in self._still_closed():
                 try:
@@ -139,8 +139,8 @@ class DrainJobs:
                     log.warning("segment %s, which is drained, does not answer: %s", segment, error)
 
     def _still_closed(self) -> list[str]:
-        """Those that can be told. One that seems dead may come back as it was, and is told then; one that was started
-        again has nothing to do with it."""
+        """The closed segments that answer. A segment that seems dead is told when it comes back; one that was restarted
+        is not closed."""
         try:
             nodes = self._pool.nodes()
         except TidepoolError as error:
@@ -162,7 +162,7 @@ class DrainJobs:
             self._reopen(job.segments)
 
     def _empty(self, job: _Job) -> None:
-        """Moves block after block, until a look around finds none and none is on its way in."""
+        """Moves blocks until a round finds none and none is on its way in."""
         for _ in range(_LOOKS):
             coming = sum(self._pool.drain(segment, _CLOSED_FOR) for segment in job.segments)
             moved_before, found = job.moved, self._move_all(job)
@@ -177,7 +177,7 @@ class DrainJobs:
         return job.become(_FAILED, f"Drain job failed: {job.message}")
 
     def _move_all(self, job: _Job) -> int:
-        """One look around; returns how many blocks were there."""
+        """Moves the blocks of one round. Returns their number."""
         nodes = [n for n in self._pool.nodes() if n.state == "alive" and n.name not in self._closed]
         by_room = sorted(nodes, key=lambda n: n.used - n.capacity)
         targets = [n.name for n in by_room if not job.targets or n.name in job.targets]
@@ -188,7 +188,7 @@ class DrainJobs:
                     return found
                 found += 1
                 job.active = 1
-                # One that has a copy already takes no room for another.
+                # A segment with a copy needs no room for another.
                 wanted = sorted(targets, key=lambda name: name not in holders)
                 self._move(job, (key, size), segment, wanted)
                 job.updated = _now()

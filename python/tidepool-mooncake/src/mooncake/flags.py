@@ -9,7 +9,7 @@ _VERSION = "version"
 
 
 class FlagError(ValueError):
-    """A flag that cannot be; the message names it and says what is allowed."""
+    """An invalid flag; the message names it and what is allowed."""
 
 
 @dataclass
@@ -23,7 +23,7 @@ class Command:
     accepted: Sequence[str] = ()
 
     def parse(self, arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-        """The values of the flags, and the names of those that are not known."""
+        """The values of the flags, and the names of unknown flags."""
         values, unknown = {name: default for name, (default, _) in self.flags.items()}, []
         rest = list(arguments)
         while rest:

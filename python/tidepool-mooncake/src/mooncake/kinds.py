@@ -55,7 +55,7 @@ class TaskStatus(_Kind):
 
 #: Replicas, the segments to try first, whether older blocks are replaced, the pins, the groups.
 Terms = tuple[int, list[str], bool, bool, int, list[str]]
-#: How long a soft pin lasts, unless it says so itself, and at most.
+#: The default and longest time of a soft pin.
 _PIN_MS = 30 * 60 * 1000
 _LONGEST_PIN_MS = 24 * 60 * 60 * 1000
 _INVALID_PARAMS = -600
@@ -63,7 +63,7 @@ _NO_FILE_SYSTEM = -1601
 
 
 def refusal(config: Any, keys: int) -> int:
-    """Why ``keys`` blocks cannot be stored as ``config`` has it; zero if they can."""
+    """The code why ``keys`` blocks cannot be stored as ``config`` has it; zero if they can."""
     if not isinstance(config, ReplicateConfig):
         raise TypeError(f"config is a ReplicateConfig, not {shown(config)}")
     return config.refusal(keys)
@@ -122,7 +122,7 @@ _FIELDS: dict[str, Callable[[Any], Any]] = {
 
 
 class ReplicateConfig:
-    """How a block is stored."""
+    """The terms on which a block is stored."""
 
     __slots__ = tuple(_FIELDS)
 
@@ -176,7 +176,7 @@ class ReplicateConfig:
         return f"ReplicateConfig: {{ {', '.join(f'{name}: {value}' for name, value in fields.items())} }}"
 
     def refusal(self, keys: int) -> int:
-        """Why ``keys`` blocks cannot be stored like this; zero if they can."""
+        """The code why ``keys`` blocks cannot be stored like this; zero if they can."""
         if self.dfs_replica_num:
             warn_once(f"dfs_replica_num is {self.dfs_replica_num}: Tidepool has no file system tier, so the put fails")
             return _NO_FILE_SYSTEM
@@ -208,7 +208,7 @@ class ReplicateConfig:
 
 @dataclass
 class Descriptor:
-    """Where a replica lies."""
+    """The place of a replica."""
 
     size: int = 0
     buffer_address: int = 0
@@ -252,7 +252,7 @@ class ReplicaDescriptor:
 
 @dataclass
 class QueryTaskResponse:
-    """How a copy or a move stands."""
+    """The state of a copy or a move."""
 
     id: tuple[int, int] = (0, 0)
     type: TaskType = TaskType.REPLICA_COPY

@@ -14,7 +14,7 @@ _FLAGS = {
     "default_kv_lease_ttl": ("10000", "milliseconds for which a block that was read is not removed"),
     "client_ttl": ("10", "seconds of silence after which a segment counts as gone"),
 }
-#: Flags whose purpose is met in another way, or that tune what Tidepool does by itself.
+#: Accepted flags: Tidepool meets their purpose in another way, or tunes it by itself.
 _ACCEPTED = (
     "port",
     "max_threads",
@@ -72,6 +72,6 @@ def serve(values: dict[str, str], stop: program.Stop) -> int:
 
 
 def _own(address: str) -> str:
-    """How a process of this host reaches what listens at an address, be that all of them."""
+    """The address by which a process of this host reaches a listener, also one on all interfaces."""
     host, _, port = address.rpartition(":")
     return f"127.0.0.1:{port}" if host == "0.0.0.0" else f"[::1]:{port}" if host == "[::]" else address

@@ -13,7 +13,7 @@ class HostMemory:
         self._lock = threading.Lock()
 
     def alloc(self, size: int) -> int:
-        """The address of ``size`` bytes, or 0 if there are none to be had."""
+        """The address of ``size`` bytes, or 0 if they cannot be allocated."""
         try:
             piece = mmap.mmap(-1, size)
         except (OSError, ValueError, OverflowError):
@@ -27,7 +27,7 @@ class HostMemory:
         """Gives the memory back; -600 if it was not taken here."""
         with self._lock:
             piece = self._pieces.pop(address, None)
-        # Closing fails while somebody still looks at the bytes; they go with the last look.
+        # Closing fails while views of the bytes exist; the last view frees them.
         return 0 if piece is not None else -600
 
 

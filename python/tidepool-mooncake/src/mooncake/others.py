@@ -15,7 +15,7 @@ _said: list[str] = []
 
 
 def found() -> list[str]:
-    """What is installed beside this package, with versions; the library itself if nothing says where it came from."""
+    """Packages beside this one, with versions; the library itself if no package claims it."""
     known = []
     for name in _NAMES:
         try:
@@ -26,7 +26,7 @@ def found() -> list[str]:
 
 
 def warn() -> None:
-    """Says once in a process what is installed beside, what runs now and what to do."""
+    """Warns once in a process: which package is installed beside, which one runs, and what to do."""
     beside = [] if _said else found()
     if not beside:
         return

@@ -1,4 +1,4 @@
-"""What the drop-in's programs have in common: flags in, a log out, and work until a signal."""
+"""The shared part of the drop-in's programs: flags in, a log out, and work until a signal."""
 
 import logging
 import signal
@@ -15,7 +15,7 @@ from tidepool import TidepoolError
 
 #: Connections that are served at a time.
 MOST_THREADS = 128
-#: Seconds for which a wait does not see that it is to end.
+#: The longest time in which a wait does not notice its end.
 _SLICE = 0.5
 
 
@@ -34,7 +34,7 @@ class Stop:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers one request a connection: one that is kept open for a next request would keep a thread."""
+    """Answers one request a connection: a connection kept open would keep a thread."""
 
     timeout = 10
     protocol_version = "HTTP/1.1"
@@ -72,7 +72,7 @@ class _Server(ThreadingHTTPServer):
             raise
 
     def shutdown_request(self, request: Any) -> None:
-        """The end of a connection, whatever became of it."""
+        """Ends a connection, in any case."""
         super().shutdown_request(request)
         self._free.release()
 
@@ -86,7 +86,7 @@ class _Server6(_Server):
 
 
 def http_server(what: str, host: str, port: int, handler: type[Handler]) -> ThreadingHTTPServer:
-    """A server whose threads end with the process; an error says what could not be served where."""
+    """A server whose threads end with the process. An error names ``what`` and the address."""
     kind = _Server6 if ":" in host else _Server
     try:
         return kind((host, port), handler)

@@ -15,7 +15,7 @@ Offsets = Sequence[Sequence[Sequence[int]]]
 
 
 class RangeReads:
-    """Many of them, with one answer each in the shape that they were asked in."""
+    """Many range reads, with one answer each in the shape of the question."""
 
     def __init__(
         self,
@@ -25,10 +25,10 @@ class RangeReads:
         all_src_offsets: Offsets,
         all_sizes: Offsets,
     ) -> None:
-        #: Key, buffer, where to in it, where from, how many bytes.
+        #: Key, buffer, offset in the buffer, offset in the block, length.
         self.ranges: list[tuple[str, int, int, int, int]] = []
         self._answers: list[list[list[int]]] = []
-        #: Where the answer to each of the ranges goes.
+        #: The place of each range's answer.
         self._places: list[tuple[list[int], int]] = []
         buffer_ptrs, all_keys = listed(buffer_ptrs, "addresses"), listed(all_keys, "keys", 2)
         all_dst_offsets, all_src_offsets = listed(all_dst_offsets, "offsets", 3), listed(all_src_offsets, "offsets", 3)
@@ -40,7 +40,7 @@ class RangeReads:
         self._answers = [self._into_buffer(*part) for part in parts]
 
     def answers(self, codes: Sequence[int]) -> list[list[list[int]]]:
-        """What to say, once there is a code for each of the ranges."""
+        """The answers, given a code for each range."""
         for (answer, index), code in zip(self._places, codes, strict=True):
             answer[index] = code
         return self._answers
@@ -67,7 +67,7 @@ class RangeReads:
         for index, (to, start, size) in enumerate(zip(dst_offsets, src_offsets, sizes, strict=True)):
             if hasattr(type(to), "__index__") and not 0 <= operator.index(to) < _MOST:
                 answer[index] = _INVALID_PARAMS
-            # What has no bytes is read by doing nothing.
+            # An empty range needs no read.
             elif check_number("a size", size):
                 self.ranges.append((key, buffer, to, start, size))
                 self._places.append((answer, index))

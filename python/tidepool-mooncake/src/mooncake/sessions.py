@@ -32,7 +32,7 @@ def _of_each(
     all_offsets: Sequence[Sequence[int]],
     one: Callable[[bytes, list[int], list[int], list[int]], int],
 ) -> list[int]:
-    """What ``one`` answers for each key and the addresses, sizes and offsets of its pieces."""
+    """The answers of ``one`` for each key and the addresses, sizes and offsets of its pieces."""
     names, ptrs, sizes = store._names(keys), store._numbers(all_ptrs), store._numbers(all_sizes)
     offsets = [[check_number("an offset", offset) for offset in some] for some in listed(all_offsets, "offsets", 2)]
     if not len(names) == len(ptrs) == len(sizes) == len(offsets):
@@ -54,7 +54,7 @@ def _fit(
 
 
 class PutSessions:
-    """Blocks in the making: gathered here, and put as a whole at the end, so that nobody sees half of one."""
+    """Unfinished blocks: gathered here and put whole at the end, so that no reader sees half a block."""
 
     def __init__(self) -> None:
         self._open: dict[bytes, tuple[bytearray, ReplicateConfig]] = {}
@@ -70,7 +70,7 @@ class PutSessions:
             return [_INVALID_PARAMS] * len(names)
         if code:
             return [code] * len(names)
-        # A session keeps what it was begun with, whatever becomes of the caller's.
+        # A session keeps its own copy, which the caller cannot change.
         config = copy.deepcopy(config)
         held = store.batch_is_exist(names)
         capacities = [capacity for _, capacity in store._segments()]
@@ -90,7 +90,7 @@ class PutSessions:
         with self._lock:
             if name in self._open:
                 return _INVALID_PARAMS
-            # What no segment could take at the end, one by one or all together, is not begun.
+            # Blocks that no segment could take at the end, alone or together, are not begun.
             gathered = sum(len(block) for block, _ in self._open.values())
             if size > max(capacities, default=0) or gathered + size > sum(capacities):
                 return _NO_SPACE

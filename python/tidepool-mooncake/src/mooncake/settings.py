@@ -37,7 +37,7 @@ _PROTOCOLS = (
     "ub",
     "ubshmem",
 )
-#: What ``setup`` takes, in this order; of these so many are needed.
+#: The arguments of ``setup``, in order, and the number of required ones.
 _SETUP = (
     "local_hostname",
     "metadata_server",
@@ -60,16 +60,16 @@ _SHORT.maxother = _SHORT.maxstring = 100
 
 
 class SettingError(ValueError):
-    """A setting that cannot be; the message names it and says what is allowed."""
+    """An invalid setting; the message names it and what is allowed."""
 
 
 class ProtocolError(ValueError):
-    """A protocol that Mooncake does not have either."""
+    """A protocol that Mooncake does not have, either."""
 
 
 @dataclass
 class Settings:
-    """What a store is set up with."""
+    """The settings of a store."""
 
     host: str
     port: int | None
@@ -86,7 +86,7 @@ class Settings:
         tenant = str(arguments.get("tenant_id") or "default")
         if tenant != "default":
             raise SettingError(f"tenant_id is {tenant!r}: allowed is 'default' until Tidepool has tenants")
-        # Nothing is staged here, so it has no use; what it cannot be is refused all the same.
+        # This store needs no local buffer, but refuses invalid sizes all the same.
         size("local_buffer_size", arguments.get("local_buffer_size", _DEFAULT_SIZE))
         return cls(
             host=host,
@@ -96,7 +96,7 @@ class Settings:
         )
 
     def at_a_free_port(self, start: Callable[[str, str, str | None], None]) -> str:
-        """Calls ``start`` with a name and its addresses, at another port while one is taken; the name that was not."""
+        """Calls ``start`` with a name and its addresses, at another port while one is taken. Returns the name."""
         for port in [self.port] if self.port else random.sample(_PORTS, 20):
             name = _segment_name(self.host, port)
             try:
@@ -110,7 +110,7 @@ class Settings:
         raise taken
 
     def _addresses(self, port: int) -> tuple[str, str | None]:
-        """Where a segment at ``port`` listens, and what it tells others if that is not the same."""
+        """The address of a segment at ``port``, and the advertised one if it differs."""
         if self.is_loopback():
             return resolve(self.host, port), None
         return ("[::]" if ":" in self.host else "0.0.0.0") + f":{port}", _joined(self.host, port)
@@ -120,7 +120,7 @@ class Settings:
 
 
 def with_known_names(settings: dict[str, Any], known: Sequence[str]) -> dict[str, Any]:
-    """Settings under the names of the arguments of ``setup``; those that it does not know are named in a warning."""
+    """Settings under the names of the arguments of ``setup``. A warning names unknown settings."""
     named = {_OTHER_NAMES[name]: value for name, value in settings.items() if name in _OTHER_NAMES}
     for name, value in settings.items():
         if name in known:
@@ -131,7 +131,7 @@ def with_known_names(settings: dict[str, Any], known: Sequence[str]) -> dict[str
 
 
 def directory() -> str:
-    """Where this host's segments have their memory and sockets."""
+    """The directory of the memory and sockets of this host's segments."""
     return os.environ.get("TIDEPOOL_DIR", "/dev/shm/tidepool")
 
 
@@ -160,7 +160,7 @@ def size(field: str, value: Any) -> int:
 
 
 def check_number(field: str, value: Any) -> int:
-    """The number, if it is one of bytes or the like; raises ``TypeError`` otherwise."""
+    """The number, if it is a non-negative whole number; raises ``TypeError`` otherwise."""
     number = operator.index(value) if hasattr(type(value), "__index__") else -1
     if not 0 <= number < 1 << 64:
         raise TypeError(f"{field} is {shown(value)}: allowed are whole numbers from 0 on")
@@ -168,7 +168,7 @@ def check_number(field: str, value: Any) -> int:
 
 
 def shown(value: Any) -> str:
-    """A value as an error shows it: the beginning of what may be long. Numbers of thousands of digits have no text."""
+    """A value as an error shows it: its beginning. Python makes no text of numbers with thousands of digits."""
     try:
         return _SHORT.repr(value)
     except ValueError:
@@ -226,12 +226,12 @@ def _segment_name(host: str, port: int) -> str:
     """Host and port. A host that is too long for a name is cut, with a digest of all of it in place of its end."""
     if len(host) > _LONGEST_HOST:
         host = f"{host[: _LONGEST_HOST - 9]}-{hashlib.sha256(host.encode()).hexdigest()[:8]}"
-    # Names start with a letter or digit; for an IPv6 address that starts with colons this is another way to write it.
+    # Names start with a letter or digit; a leading zero does not change an IPv6 address that starts with colons.
     return f"0{host}:{port}" if host.startswith(":") else f"{host}:{port}"
 
 
 def resolve(host: str, port: int) -> str:
-    """An address that a socket can listen on. A name may stand for several: of both kinds, the one of four numbers."""
+    """An address that a socket can listen on. Of a name with several addresses, IPv4 is preferred to IPv6."""
     try:
         found = [str(info[4][0]) for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
     except OSError as error:
@@ -240,7 +240,7 @@ def resolve(host: str, port: int) -> str:
 
 
 def setup_arguments(arguments: Sequence[Any], settings: dict[str, Any]) -> dict[str, Any]:
-    """What ``setup`` was given, by name, whether in one dict or one by one."""
+    """The arguments of ``setup`` by name, whether given in one dict or one by one."""
     if not arguments and isinstance(settings.get("config"), dict):
         arguments, settings = [settings["config"]], {name: settings[name] for name in settings if name != "config"}
     if len(arguments) == 1 and isinstance(arguments[0], dict):
@@ -252,7 +252,7 @@ def setup_arguments(arguments: Sequence[Any], settings: dict[str, Any]) -> dict[
     given = dict(zip(_SETUP, arguments, strict=False)) | settings
     missing = [name for name in _SETUP[:_NEEDED] if name not in given]
     if len(arguments) > len(_SETUP) or unknown or missing:
-        # A caller that tries newer arguments first expects this one to be refused like so.
+        # A caller that tries newer arguments first expects exactly this refusal.
         what = f"missing {missing}" if missing else f"unknown {sorted(unknown)}" if unknown else "too many"
         raise TypeError(f"setup(): incompatible function arguments: {what}")
     for name in ("local_hostname", "metadata_server", "protocol", "rdma_devices", "master_server_addr"):

@@ -13,7 +13,7 @@ from mooncake.settings import shown
 
 _NOT_FOUND = -1400
 _TOO_MANY = -1401
-#: Tasks that can be asked about: past them, the oldest that have finished are forgotten, and no more are begun.
+#: The most tasks kept: beyond that, the oldest finished ones are dropped, or else no task begins.
 _REMEMBERED = 1000
 _ENDED = (TaskStatus.SUCCESS, TaskStatus.FAILED)
 
@@ -21,11 +21,11 @@ Answer = tuple[tuple[int, int], int]
 
 
 class Tasks:
-    """Tasks of this process: what one of its stores has begun, all of them can ask about."""
+    """Tasks of this process: any of its stores can ask about the tasks of all."""
 
     def __init__(self) -> None:
         self.begin_anew()
-        # A forked child has none of the threads, and nothing that they were doing.
+        # A forked child has neither the threads nor their tasks.
         os.register_at_fork(after_in_child=self.begin_anew)
 
     def begin_anew(self) -> None:

@@ -1,7 +1,7 @@
 """A shared pool of attention state (KV cache) for LLM serving.
 
-Engines put the blocks that they computed; any engine gets them back. Start with :meth:`Pool.connect`; whatever goes
-wrong while reading is a miss (``None``), never wrong bytes.
+Engines put the blocks that they computed; any engine gets them back. Start with :meth:`Pool.connect`. A failure while
+reading is a miss (``None``), never wrong bytes.
 """
 
 from tidepool._native import Catalog, Copy, Match, Node, NodeInfo, Pool, Removed, Stored, View

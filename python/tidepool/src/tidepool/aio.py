@@ -22,7 +22,7 @@ def _coroutine(
         if self._closed:
             raise ClosedError("used after close()")
         if os.getpid() != self._process:
-            # The threads are the parent's: here nobody would ever begin the call.
+            # The threads are the parent's: no thread here would ever begin the call.
             raise ForkedError("made before a fork, which threads do not survive: connect again in the child")
         work = functools.partial(method, self.pool, *arguments, **settings)
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
@@ -49,8 +49,8 @@ class AsyncPool:
     >>> asyncio.run(example())
     b'awaited'
 
-    A coroutine that is cancelled is over at once, and a call that had not begun never begins. One that had goes on to
-    its end: buffers that it reads or fills must stay as they are until then.
+    Cancelling a coroutine ends it at once. A call that has not begun never begins. A call that has begun goes on to its
+    end: the buffers that it reads or fills must stay unchanged until then.
     """
 
     def __init__(self, pool: Pool, threads: int = 4) -> None:
@@ -61,7 +61,7 @@ class AsyncPool:
 
     @classmethod
     async def connect(cls, *arguments: Any, threads: int = 4, **settings: Any) -> "AsyncPool":
-        """As :meth:`Pool.connect`; ``threads`` calls run at once, further ones wait for their turn."""
+        """As :meth:`Pool.connect`; ``threads`` calls run at once, and further calls wait."""
         _some(threads)
         connect = functools.partial(Pool.connect, *arguments, **settings)
         return cls(await asyncio.to_thread(connect), threads)

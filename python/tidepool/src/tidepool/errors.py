@@ -1,10 +1,10 @@
-"""What can go wrong. A block that is not there is not among it: reading one gives ``None``."""
+"""Errors of the pool. A missing block is no error: reading it gives ``None``."""
 
 
 class TidepoolError(Exception):
-    """The base of all of them.
+    """The base class of all errors.
 
-    ``key`` is the key that the failure is about, or ``None`` when it is not about one.
+    ``key`` is the key that the error is about, or ``None``.
     """
 
     def __init__(self, message: str, key: str | bytes | None = None) -> None:
@@ -13,7 +13,7 @@ class TidepoolError(Exception):
 
 
 class InvalidError(TidepoolError, ValueError):
-    """An argument cannot be: the message says what is allowed. Nothing was moved."""
+    """An argument is invalid; the message names what is allowed. No bytes were moved."""
 
 
 class NoSpaceError(TidepoolError):
@@ -29,7 +29,7 @@ class DeadlineError(TidepoolError, TimeoutError):
 
 
 class NotFoundError(TidepoolError, LookupError):
-    """No node holds the block that was to be copied or moved."""
+    """No node holds the block to copy or move."""
 
 
 class ClosedError(TidepoolError):
@@ -37,4 +37,4 @@ class ClosedError(TidepoolError):
 
 
 class ForkedError(TidepoolError):
-    """The object was made before a fork and is used in the child: its threads are not there."""
+    """The object was made before a fork and used in the child, which does not have its threads."""

@@ -1,8 +1,8 @@
 """``mooncake.store``: the names, arguments and return codes that engines know, on a Tidepool pool.
 
-Zero or a count is success, a negative number one of Mooncake's error codes. What is called often is in the extension
-module (:class:`tidepool._native.MooncakeStore`); this file adds set-up, configurations and what is seldom called.
-It is a directory because that is found before Mooncake's own ``store.so``: see :mod:`mooncake.others`.
+Zero or a count is success, a negative number one of Mooncake's error codes. Frequent calls are in the extension module
+(:class:`tidepool._native.MooncakeStore`); this file adds set-up, configurations and rare calls. The module is a
+directory because Python finds that before Mooncake's own ``store.so``: see :mod:`mooncake.others`.
 """
 
 import functools
@@ -189,7 +189,7 @@ class MooncakeDistributedStore(MooncakeStore):
     def mount_segment(
         self, path: str, size: int, offset: int = 0, protocol: str = "tcp", location: str = ""
     ) -> dict[str, Any]:
-        """The same with its memory beside the file ``path``, which itself stays as it is."""
+        """As :meth:`allocate_and_mount_segment`, with memory beside the file ``path``, which stays unchanged."""
         if not os.path.isfile(path):
             log.error("mount_segment: there is no file %s", path)
             return {"ret": _INTERNAL, "segment_ids": []}
@@ -203,7 +203,7 @@ class MooncakeDistributedStore(MooncakeStore):
     unmount_and_free_segment = unmount_segment
 
     def unmount_local_disk_segment(self, grace_period_seconds: int = 0) -> int:
-        """There is none."""
+        """Does nothing: there is no such segment."""
         return 0
 
     def _mount_in(self, path: str, size: int, protocol: str) -> dict[str, Any]:
@@ -244,7 +244,7 @@ class MooncakeDistributedStore(MooncakeStore):
         return _first_failure(self._put_bytes(keys, values, config))
 
     def upsert(self, key: str, value: Any, config: ReplicateConfig = _DEFAULT) -> int:
-        """As :meth:`put`, but what is held under the key makes way."""
+        """As :meth:`put`, but replaces a block that is held under the key."""
         return self._put_bytes([key], [value], config, upsert=True)[0]
 
     def upsert_parts(self, key: str, *parts: Any, config: ReplicateConfig = _DEFAULT) -> int:
@@ -262,7 +262,7 @@ class MooncakeDistributedStore(MooncakeStore):
         return self._put(names, values, config.terms(upsert))
 
     def _counted(self, keys: Sequence[str | bytes]) -> Sequence[str | bytes]:
-        """Keys of a length that can be believed."""
+        """The keys, as a list with a trustworthy length."""
         return keys if type(keys) in (list, tuple) else self._names(keys)
 
     # Zero-copy
@@ -324,7 +324,7 @@ class MooncakeDistributedStore(MooncakeStore):
         all_src_offsets: Sequence[Sequence[Sequence[int]]],
         all_sizes: Sequence[Sequence[Sequence[int]]],
     ) -> list[list[list[int]]]:
-        """Fragments of blocks into places in buffers; the answer has the shape of ``all_sizes``."""
+        """Reads fragments of blocks into places in buffers. The answer has the shape of ``all_sizes``."""
         reads = RangeReads(buffer_ptrs, all_keys, all_dst_offsets, all_src_offsets, all_sizes)
         return reads.answers(self._get_ranges(reads.ranges))
 
@@ -364,7 +364,7 @@ class MooncakeDistributedStore(MooncakeStore):
         return [key for key, gone in zip(listed(keys, "keys"), cleared, strict=True) if gone]
 
     def create_copy_task(self, key: str, targets: Sequence[str]) -> tuple[tuple[int, int], int]:
-        """Has segments copy a block, in the background: ask :meth:`query_task` how it stands."""
+        """Makes segments copy a block, in the background; :meth:`query_task` tells the state."""
         if not isinstance(targets, list | tuple) or not all(isinstance(target, str) for target in targets):
             raise TypeError(f"targets is a list of segments, not {shown(targets)}")
         if code := self._task_refusal(key, targets):
@@ -372,7 +372,7 @@ class MooncakeDistributedStore(MooncakeStore):
         return TASKS.start(TaskType.REPLICA_COPY, [functools.partial(self._copy, key, target) for target in targets])
 
     def create_move_task(self, key: str, source: str, target: str) -> tuple[tuple[int, int], int]:
-        """Has ``target`` take a block over from ``source``."""
+        """Makes ``target`` take a block over from ``source``."""
         if not isinstance(source, str) or not isinstance(target, str):
             raise TypeError(f"source and target are names of segments, not {shown(source)} and {shown(target)}")
         if code := self._task_refusal(key, [target], source):
@@ -380,7 +380,7 @@ class MooncakeDistributedStore(MooncakeStore):
         return TASKS.start(TaskType.REPLICA_MOVE, [functools.partial(self._copy, key, target, source)])
 
     def _task_refusal(self, key: str, targets: Sequence[str], source: str | None = None) -> int:
-        """Why a task cannot be; zero if it can. Finding out is no use of the block: nothing is leased."""
+        """The code why a task cannot begin; zero if it can. The check is no use of the block: it leases none."""
         if not self._is_set_up():
             return _INVALID_PARAMS
         holders, known = self._holders(key), {name for name, _ in self._segments()}

@@ -1,4 +1,4 @@
-"""vLLM's interface, version 0.32 and 0.26: every call is passed on to the side that this connector is for."""
+"""vLLM's interface, versions 0.32 and 0.26: passes every call on to the side that this connector is for."""
 
 import contextlib
 import logging
@@ -52,21 +52,21 @@ class TidepoolConnector(KVConnectorBase_V1, SupportsHMA):
 
     @property
     def prefer_cross_layer_blocks(self) -> bool:
-        """Large pieces are copied faster: on a GPU, all layers of a block are best next to each other."""
+        """Large pieces are copied faster, so the layers of a block should lie together on a GPU."""
         return True
 
     @classmethod
     def get_required_kvcache_layout(cls, vllm_config: Any) -> str | None:
-        """The same wish, as later versions take it: blocks outside of layers. One that no kernel has is passed over.
+        """The same wish for later versions: blocks outside of layers. vLLM ignores a layout that no kernel has.
 
-        Whatever kernel takes blocks outside of layers takes heads before tokens in them; the other order not all take.
+        Every kernel that takes blocks outside of layers takes heads before tokens; not all take the other order.
         """
         is_gpu = vllm_config.device_config.device_type == "cuda"
         return "BLHNC" if is_gpu and hasattr(kv_cache_interface, "KVCacheLayout") else None
 
     @property
     def requires_kv_delivery(self) -> bool:
-        """A save that is lost is a later miss."""
+        """Not required: a lost save is a later miss."""
         return False
 
     # The scheduler's side
@@ -137,16 +137,16 @@ class TidepoolConnector(KVConnectorBase_V1, SupportsHMA):
         self._moves.begin_loads(self._step)
 
     def wait_for_layer_load(self, layer_name: str) -> None:
-        """Nothing to wait for: a request is scheduled after its load."""
+        """Does nothing: a request is scheduled after its load."""
 
     def save_kv_layer(self, layer_name: str, kv_layer: torch.Tensor, attn_metadata: Any, **kwargs: Any) -> None:
-        """Blocks are saved whole, after the step."""
+        """Does nothing: blocks are saved whole, after the step."""
 
     def wait_for_save(self) -> None:
         self._moves.begin_saves(self._step)
 
     def get_finished(self, finished_req_ids: set[str]) -> tuple[set[str] | None, set[str] | None]:
-        # vLLM does not wait for saves in a step that computes nothing, but what an ended request left is saved in it.
+        # vLLM does not wait for saves in a step without computation, but such a step saves an ended request's blocks.
         self._moves.begin_idle_saves(self._step)
         return None, self._moves.take_received() or None
 
@@ -178,7 +178,7 @@ class TidepoolConnector(KVConnectorBase_V1, SupportsHMA):
         return TidepoolPromMetrics(vllm_config, metric_types, labelnames, per_engine_labelvalues)
 
     def reset_cache(self) -> bool | None:
-        """All caches are to be forgotten, as before other weights: this engine's blocks are others from here on."""
+        """Forgets all caches, as before other weights: this engine's blocks get another name from here on."""
         if self._scheduler is not None:
             self._scheduler.reset()
         return True

@@ -1,4 +1,4 @@
-"""KV events: which blocks are in the pool, for whoever routes requests."""
+"""KV events: tell routers which blocks are in the pool."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -9,7 +9,7 @@ from vllm.v1.core.kv_cache_utils import maybe_convert_block_hash
 
 from .groups import Group
 
-#: What events of the pool call it.
+#: The pool's name in events.
 MEDIUM = "tidepool"
 
 

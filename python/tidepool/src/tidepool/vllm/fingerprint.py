@@ -1,8 +1,8 @@
-"""Whose blocks are interchangeable.
+"""Fingerprints: engines with equal fingerprints have interchangeable blocks.
 
-Every key begins with a digest of all that makes KV bytes what they are. Engines that differ in any of it never see
-each other's blocks. So that this does not look like a cold cache, the first engine of a model's name leaves its
-ingredients in the pool, and one that differs says in what.
+Every key begins with a digest of all ingredients of KV bytes. Engines that differ in an ingredient never see each
+other's blocks. So that this does not look like a cold cache, the first engine of a model's name leaves its ingredients
+in the pool, and an engine that differs logs the differences.
 """
 
 import hashlib
@@ -28,22 +28,22 @@ logger = logging.getLogger("vllm.tidepool")  # under vLLM's own, so that its set
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """What makes KV bytes interchangeable, by name, in words."""
+    """The ingredients that make KV bytes interchangeable, by name, in words."""
 
     ingredients: dict[str, str]
 
     @property
     def namespace(self) -> str:
-        """What the keys of these blocks start with."""
+        """The prefix of these blocks' keys."""
         digest = hashlib.sha256(json.dumps(self.ingredients, sort_keys=True).encode()).hexdigest()
         return f"vllm/{digest[:32]}/"
 
     def apart(self) -> "Fingerprint":
-        """The same, of blocks that nobody else has."""
+        """The same fingerprint for blocks that no other engine has."""
         return Fingerprint({**self.ingredients, "since a reset": secrets.token_hex(16)})
 
     def differences(self, other: dict[str, str]) -> list[str]:
-        """In what another engine differs, in words."""
+        """The differences of another engine, in words."""
         names = sorted({*self.ingredients, *other})
         return [
             f"{name}: here {self.ingredients.get(name)}, there {other.get(name)}"
@@ -53,7 +53,7 @@ class Fingerprint:
 
 
 def chain_prefix(namespace: str, group: int, label: str) -> str:
-    """What the keys of one group's blocks on one rank start with."""
+    """The prefix of the keys of one group's blocks on one rank."""
     return f"{namespace}g{group}.{label}/"
 
 
@@ -89,7 +89,7 @@ def fingerprint(
 
 
 def _rotary_factors(model: Any) -> str:
-    """Which set a model with two of them takes: vLLM chooses by the longest request that the engine allows."""
+    """The set of factors of a model with two: vLLM chooses by the longest request that the engine allows."""
     parts = list(_dicts_in(model.hf_config.to_dict()))
     if not any(part.get("rope_type", part.get("type")) in ("longrope", "su") for part in parts):
         return "one set"
@@ -99,7 +99,7 @@ def _rotary_factors(model: Any) -> str:
 
 
 def _processing(model: Any) -> Any:
-    """What the engine sets for all requests; what a request sets is in vLLM's hashes."""
+    """The engine's settings for all requests; a request's own are in vLLM's hashes."""
     return getattr(getattr(model, "multimodal_config", None), "mm_processor_kwargs", None)
 
 
@@ -111,12 +111,12 @@ def _dicts_in(value: Any) -> Iterator[dict[str, Any]]:
 
 
 def descriptor(model: str, mine: Fingerprint) -> tuple[str, bytes]:
-    """The block that says what engines of a model of this name are made of: its key and its bytes."""
+    """Key and bytes of the block with the ingredients of engines of this model's name."""
     return f"vllm/models/{Path(model).name[:200]}", json.dumps(mine.ingredients, sort_keys=True).encode()
 
 
 def publish(pool: Pool, model: str, mine: Fingerprint) -> list[str]:
-    """Leaves the ingredients in the pool under the model's name; returns in what an earlier engine differs."""
+    """Leaves the ingredients in the pool under the model's name. Returns the differences of an earlier engine."""
     key, ingredients = descriptor(model, mine)
     try:
         pool.put(key, ingredients, deadline=1)
@@ -128,7 +128,7 @@ def publish(pool: Pool, model: str, mine: Fingerprint) -> list[str]:
 
 
 def warn_of_random_hashes(algorithm: str) -> None:
-    """Says so where no other process can have this engine's hashes."""
+    """Warns if no other process can have this engine's hashes."""
     fixed = hasattr(kv_cache_utils, "DEFAULT_NONE_HASH_SEED") and "xxhash" not in algorithm
     if not fixed and os.getenv("PYTHONHASHSEED") is None:
         logger.warning(
@@ -139,12 +139,12 @@ def warn_of_random_hashes(algorithm: str) -> None:
 
 
 def _seed() -> str:
-    """Hashes of two processes are equal only if they start from the same value."""
+    """The value from which hashes start: those of two processes are equal only if it is."""
     return hashlib.sha256(bytes(getattr(kv_cache_utils, "NONE_HASH", b""))).hexdigest()[:16]
 
 
 def _plain(value: Any) -> Any:
-    """A model's configuration without what says where it came from."""
+    """A model's configuration without its origin."""
     if isinstance(value, dict):
         left_out = ("_name_or_path", "transformers_version", "_commit_hash")
         return {str(key): _plain(item) for key, item in value.items() if key not in left_out}

@@ -27,19 +27,19 @@ class Group:
     step: int
     #: Blocks that a prefix needs before its end; None for all.
     window: int | None
-    #: How far back a token reads, and from which multiples on nothing before is read: None for everything.
+    #: Number of tokens back that a token reads (None: all), and the multiple at which reading starts anew.
     reach: int | None = None
     chunk: int = 1
 
     def gone(self, tokens: int) -> int:
-        """How many of a request's first blocks vLLM may have let go of once ``tokens`` are computed."""
+        """Number of a request's first blocks that vLLM may have released once ``tokens`` are computed."""
         if self.reach is None:
             return 0
         return max(0, tokens - self.reach) // self.chunk * self.chunk // self.block_size
 
 
 def groups_of(vllm_config: Any, kv_cache_config: Any) -> tuple[list[Group], int]:
-    """The groups, and how many tokens one hashed block has."""
+    """The groups, and the tokens of a hashed block."""
     parallel = vllm_config.parallel_config
     for name in ("decode_context_parallel_size", "prefill_context_parallel_size"):
         if getattr(parallel, name, 1) != 1:
@@ -59,10 +59,10 @@ def groups_of(vllm_config: Any, kv_cache_config: Any) -> tuple[list[Group], int]
 
 
 def tells_failed_blocks(kv_cache_config: Any, groups: Sequence[Group]) -> bool:
-    """Whether vLLM is told enough of a failed load by the numbers of the blocks that were not filled.
+    """Whether the numbers of the blocks that a failed load did not fill tell vLLM enough.
 
-    It computes from the first of them on and takes all before for right. Behind a window nothing was loaded, so that
-    what is computed there would read blocks that hold nothing. With several groups, numbers are not a request's own.
+    vLLM computes from the first of these blocks on and trusts all blocks before. Behind a window no blocks were loaded,
+    so that the computation would read empty blocks. With several groups, block numbers are not a request's own.
     """
     return len(kv_cache_config.kv_cache_groups) == 1 and all(group.reach is None for group in groups)
 

@@ -1,4 +1,4 @@
-"""Where vLLM's blocks lie in a worker's memory, and a description of it that is equal exactly where bytes are
+"""The layout of vLLM's blocks in a worker's memory, with a description that is equal exactly where bytes are
 interchangeable.
 """
 
@@ -21,13 +21,13 @@ Piece = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Places:
-    """Where the blocks of every KV group lie."""
+    """The places of every KV group's blocks."""
 
     #: For each KV group the pieces of a block.
     pieces: list[list[Piece]]
-    #: For each KV group what its bytes are; None for one that this rank has no part of.
+    #: For each KV group a description of its bytes; None for a group that this rank has no part of.
     descriptions: list[str | None]
-    #: What must stay alive.
+    #: The tensors that must stay alive.
     memory: list[torch.Tensor]
     #: The GPU that has them; None for the host's memory.
     device: int | None
@@ -66,13 +66,13 @@ def _places(kv_cache_config: Any, groups: list[dict[str, torch.Tensor]]) -> Plac
 
 
 def _processor() -> str:
-    """What vLLM chooses a processor's attention kernels by, each of which has its own order of values in a block."""
+    """The features by which vLLM chooses attention kernels, which differ in the order of values in a block."""
     amx, avx512 = torch.cpu._is_amx_tile_supported(), torch.cpu._is_avx512_supported()
     return f"kernels for {platform.machine()}{' with AVX-512' if avx512 else ''}{' with AMX' if amx else ''}"
 
 
 def _check_length(name: str, length: int, spec: Any) -> None:
-    """What a tensor does not show of a block, as scales that are kept apart, would not be saved."""
+    """Refuses a tensor that does not show all of a block: the rest, such as separate scales, would not be saved."""
     spec = getattr(spec, "kv_cache_specs", {}).get(name, spec)
     expected = getattr(spec, "unpadded_page_size_bytes", 0)
     if length < expected:
@@ -83,7 +83,7 @@ def _check_length(name: str, length: int, spec: Any) -> None:
 
 
 def _layers(names: list[str], kv_caches: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The group's layers on this rank; of layers that share their memory the first."""
+    """The group's layers on this rank; of layers that share memory, the first."""
     seen: set[int] = set()
     layers = {}
     for name in names:
@@ -112,14 +112,14 @@ def _device(tensors: dict[str, torch.Tensor]) -> int | None:
 
 
 def _pieces(name: str, tensor: torch.Tensor, blocks: int) -> tuple[list[Piece], list[Any]]:
-    """The pieces of one layer's blocks in the order of their addresses, and what they are made of."""
+    """The pieces of one layer's blocks in the order of their addresses, and their description."""
     dimension = next((index for index in (0, 1) if tensor.dim() > index and tensor.shape[index] % blocks == 0), None)
     if dimension is None:
         raise InvalidError(
             f"the KV cache of {name} has shape {tuple(tensor.shape)}: no dimension counts its {blocks} blocks"
         )
     size, strides = tensor.element_size(), [stride * tensor.element_size() for stride in tensor.stride()]
-    # A block may be several blocks of the attention kernel, one after the other.
+    # A block may be several blocks of the attention kernel, end to end.
     split = tensor.shape[dimension] // blocks
     inner = [(split, strides[dimension])]
     inner += [(tensor.shape[index], strides[index]) for index in range(tensor.dim()) if index != dimension]

@@ -1,4 +1,4 @@
-"""What the scheduler's side and the workers' sides tell each other: once a step, packed."""
+"""Messages between the scheduler's side and the workers' sides: once a step, packed."""
 
 from array import array
 from collections.abc import Iterable, Sequence
@@ -31,7 +31,7 @@ class Part:
 
 @dataclass
 class Load:
-    """What a request waits for."""
+    """A load that a request waits for."""
 
     job: int
     request: str
@@ -50,11 +50,11 @@ class Save:
 class Step(KVConnectorMetadata):
     """From the scheduler to every worker."""
 
-    #: What all keys start with; None until every worker has described its memory.
+    #: The prefix of all keys; None until every worker has described its memory.
     namespace: str | None = None
     loads: list[Load] = field(default_factory=list)
     saves: list[Save] = field(default_factory=list)
-    #: Whether it computes anything: what it saves is then not there before vLLM says so.
+    #: Whether it computes tokens: the blocks to save are then complete only when vLLM says so.
     computes: bool = True
 
 
@@ -69,13 +69,13 @@ class RankLayout:
 
 @dataclass
 class Report(KVConnectorWorkerMetadata):
-    """From a worker to the scheduler; those of one step are added up."""
+    """From a worker to the scheduler; the reports of one step are added up."""
 
     #: By rank, until the scheduler has named a namespace.
     ranks: dict[int, RankLayout] = field(default_factory=dict)
-    #: Save jobs that are over, with how many workers said so.
+    #: Save jobs that have ended, with the number of workers that reported it.
     saved: dict[int, int] = field(default_factory=dict)
-    #: Save jobs of which a worker could not save all.
+    #: Save jobs of which a worker could not save all blocks.
     incomplete: set[int] = field(default_factory=set)
     #: Requests whose load failed on a worker.
     failed: set[str] = field(default_factory=set)

@@ -30,7 +30,7 @@ NUMBERS = {
 
 
 class TidepoolStats(KVConnectorStats):
-    """What was counted since the last report."""
+    """The counts since the last report."""
 
     def reset(self) -> None:
         self.data: dict[str, int] = {}
@@ -54,7 +54,7 @@ class Since:
         self._before: dict[str, int] = {}
 
     def take(self, numbers: dict[str, int]) -> TidepoolStats | None:
-        """What was counted since the last call, or None for nothing."""
+        """The counts since the last call, or None if there are none."""
         grown = {name: number - self._before.get(name, 0) for name, number in numbers.items()}
         self._before = dict(numbers)
         stats = TidepoolStats({name: number for name, number in grown.items() if number})

@@ -1,7 +1,7 @@
-"""Blocks that are being saved stay where they are.
+"""Pins: blocks that are being saved stay in place.
 
-A reference in vLLM's own block pool keeps each block from being reused until every worker has reported its save,
-whatever becomes of the request meanwhile: it may end, be preempted or aborted, or slide its window on.
+A reference in vLLM's own block pool keeps each block from being reused until every worker has reported its save. The
+request may meanwhile end, be preempted or aborted, or slide its window on.
 """
 
 import time
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-#: Seconds after which a save that is still under way is a slow one, which nobody had better wait for.
+#: Seconds after which a save under way is slow, and no request should wait for it.
 _SOON = 0.25
 
 
@@ -32,20 +32,20 @@ class Pins:
         self._block_pool = block_pool
         self._workers = workers
         self._pins: dict[int, Pin] = {}
-        #: How many saves hold a block, by its number: requests that share a prefix may offer it at the same time.
+        #: Number of saves that hold a block, by block number: requests with the same prefix may offer it at once.
         self._holds: Counter[int] = Counter()
         #: A quarter of the engine's memory: saves beyond it wait, so that a slow pool never starves requests.
         self._most: int = max(1, block_pool.num_gpu_blocks // 4)
 
     def has_room(self, *, is_last: bool = False) -> bool:
-        """Whether a save may begin; the last one of a request cannot wait for a step, and has twice the room."""
+        """Whether a save may begin. A request's last save cannot wait for a step, and so has twice the room."""
         return len(self._holds) < (2 * self._most if is_last else self._most)
 
     def is_empty(self) -> bool:
         return not self._pins
 
     def give_back_soon(self) -> bool:
-        """Whether a block that nothing but young saves keeps from being used is about to be free."""
+        """Whether a block is about to be free: only young saves hold it."""
         now = time.monotonic()
         young = (pin for pin in self._pins.values() if now - pin.since < _SOON)
         return any(block.ref_cnt == self._holds[block.block_id] for pin in young for block in pin.blocks)
@@ -57,7 +57,7 @@ class Pins:
         self._holds.update(block.block_id for block in blocks)
 
     def release(self, saved: dict[int, int], incomplete: set[int]) -> list[Any]:
-        """Takes in what workers report; returns the events of saves that are over and stored all."""
+        """Takes the workers' reports. Returns the events of saves that have ended and stored all blocks."""
         events: list[Any] = []
         for job, workers in saved.items():
             pin = self._pins.get(job)
@@ -76,9 +76,9 @@ class Pins:
         return events
 
     def forget(self, block_ids: set[int]) -> None:
-        """Takes blocks out of vLLM's prefix cache: nobody finds them there any more; who has them keeps them."""
+        """Takes blocks out of vLLM's prefix cache: new requests do not find them; requests that have them keep them."""
         self._block_pool.evict_blocks(block_ids)
 
     def release_all(self) -> None:
-        """Lets go of everything."""
+        """Releases all blocks."""
         self.release({job: pin.workers_left for job, pin in self._pins.items()}, set(self._pins))

@@ -1,4 +1,4 @@
-"""The scheduler's side: what is loaded, what is saved, and which blocks are held meanwhile."""
+"""The scheduler's side: decides which blocks are loaded and saved, and holds them meanwhile."""
 
 import logging
 import threading
@@ -32,7 +32,7 @@ logger = logging.getLogger("vllm.tidepool")  # under vLLM's own, so that its set
 _PATIENCE_AT_START = 10.0
 #: Seconds after which this engine's ingredients are offered to the pool again: it may have lost or evicted them.
 _OFFERED_AGAIN = 60.0
-#: How a request ends that leaves blocks worth saving.
+#: The ends of requests whose blocks are worth saving.
 _ENDED_WELL = ("FINISHED_STOPPED", "FINISHED_LENGTH_CAPPED")
 
 
@@ -58,10 +58,10 @@ class SchedulerSide:
         #: Since when requests wait for the workers to describe their memory.
         self._waiting_since: float | None = None
         self._described = time.monotonic()
-        #: Tokens that the engine had when it was last told of a prefix, and after how many steps, by request.
+        #: By request: tokens that the engine had when it last asked for a prefix, and the number of steps then.
         self._asked: dict[str, tuple[int, int]] = {}
         self._steps = 0
-        #: After so many steps vLLM has seen to the outcome of one.
+        #: Number of steps after which vLLM has handled the outcome of a step.
         steps_at_once = max(2, getattr(vllm_config, "max_concurrent_batches", 1), parallel.pipeline_parallel_size)
         self._unproven = Unproven(steps_at_once)
         self._requests: dict[str, Tracked] = {}
@@ -85,7 +85,7 @@ class SchedulerSide:
         self._left_over = max(g.block_size for g in groups) if speculative and speculative.use_eagle() else 0
 
     def refuse_loads(self, why: str) -> None:
-        """Only saves from now on."""
+        """Loads no blocks from now on, only saves them."""
         if self._loads_allowed:
             logger.warning("nothing is loaded from the pool: %s", why)
         self._loads_allowed = False
@@ -96,13 +96,13 @@ class SchedulerSide:
     # What can be loaded
 
     def matched_tokens(self, request: Any, computed: int) -> tuple[int | None, bool]:
-        """How many tokens after the first ``computed`` the pool has, or None: ask again."""
+        """The number of tokens after the first ``computed`` that the pool has, or None: ask again."""
         self._asked[request.request_id] = computed, self._steps
         if not self._loads_allowed or request.request_id in self._failed or request.skip_reading_prefix_cache:
             return 0, False
         if self._lookup is None:
             return self._not_begun()
-        # With sliding windows the last token is computed from a window that must reach one token further back.
+        # With sliding windows, the window of the last token must reach one token further back.
         tokens = request.num_tokens - (1 if self._has_windows else 0)
         found = self._lookup.ask(
             request.block_hashes,
@@ -125,10 +125,10 @@ class SchedulerSide:
         return 0, False
 
     def allocated(self, request: Any, blocks: Any, external: int) -> None:
-        """Blocks were allocated; the last ``external`` tokens of those computed are to be loaded into them."""
+        """Notes a request's blocks, into which the last ``external`` of its computed tokens must be loaded."""
         local, asked_after = self._asked.get(request.request_id, (0, -1))
         tracked = self._requests.get(request.request_id)
-        # A request is asked about just before it is given blocks. Another call for the same ones ends a load.
+        # vLLM asks for a request's prefix just before it allocates. Another call for the same blocks ends a load.
         if tracked is None or asked_after == self._steps:
             tracked = Tracked(request, given_after=self._steps)
             self._requests[request.request_id] = tracked
@@ -146,7 +146,7 @@ class SchedulerSide:
     # What is saved
 
     def build_step(self, output: Any) -> Step:
-        """Everything that workers do in this step."""
+        """The workers' work in this step."""
         self._steps += 1
         for request_id in output.finished_req_ids:
             self._requests.pop(request_id, None)
@@ -154,7 +154,7 @@ class SchedulerSide:
             self._failed.discard(request_id)
         for request_id in output.preempted_req_ids or ():
             tracked = self._requests.get(request_id)
-            # It may have been given new blocks since.
+            # The request may have new blocks by now.
             if tracked and tracked.given_after != self._steps - 1:
                 self._requests[request_id] = Tracked(tracked.request)
         loads, self._loads = self._loads, []
@@ -187,7 +187,7 @@ class SchedulerSide:
                     table.extend(blocks)
 
     def _note_windows(self, computed: dict[str, int]) -> None:
-        """vLLM gives what lies behind a window to others, and older versions tell nobody of it."""
+        """Drops blocks behind windows: vLLM reuses them, which older versions do not announce."""
         for request_id, tokens in computed.items() if self._lets_go else ():
             tracked = self._requests.get(request_id)
             if tracked is None or not tracked.tables:
@@ -211,25 +211,25 @@ class SchedulerSide:
                     yield save
 
     def _note_begun(self, output: Any, computed: dict[str, int]) -> None:
-        """Notes who begins with blocks that another connector fills within this step, or shares some of those."""
+        """Notes requests that begin with blocks that another connector fills within this step, or share such blocks."""
         resumed = output.scheduled_cached_reqs.resumed_req_ids
         names = [*resumed, *(new.req_id for new in output.scheduled_new_reqs)]
         known = [(tracked, computed[name]) for name in names if (tracked := self._requests.get(name))]
         self._unproven.note(self._steps, [(t, self._is_filled_in_this_step(t, before)) for t, before in known])
 
     def _is_filled_in_this_step(self, tracked: Tracked, before: int) -> bool:
-        """Whether a request begins with tokens that the engine had not when it was given its blocks for this step.
+        """Whether a request begins with tokens that the engine did not have when it allocated blocks for this step.
 
-        A load that was waited for is over: those blocks were given earlier.
+        A load that a request waited for has ended: its blocks were allocated earlier.
         """
         local, _ = self._asked.get(tracked.request.request_id, (before, 0))
         return before > local and tracked.given_after == self._steps - 1
 
     def take_invalid(self, invalid: set[int]) -> None:
-        """Blocks that could not be loaded, and that vLLM has requests compute anew.
+        """Takes blocks that could not be loaded, and that requests must compute anew.
 
-        Those of this connector's own loads nobody has read. What was computed from another's is as wrong, and vLLM
-        leaves all of it in its cache until it is computed: it is taken out.
+        No request has read the blocks of this connector's own loads. Blocks computed from another connector's are as
+        wrong; vLLM would leave them in its cache until they are computed, so they are taken out.
         """
         loads = [tracked.load for tracked in self._requests.values() if tracked.load]
         invalid = invalid.difference(*(part.block_ids() for load in loads for part in load.parts))
@@ -247,11 +247,11 @@ class SchedulerSide:
             self._pins.forget(wrong)
 
     def _full_blocks(self, tracked: Tracked, tokens: int) -> int:
-        """How many hashed blocks are full once ``tokens`` are computed; tokens not sampled yet have no hash."""
+        """Number of hashed blocks that are full once ``tokens`` are computed; tokens not sampled yet have no hash."""
         return min(tokens // self._hashed, len(tracked.request.block_hashes))
 
     def _save(self, tracked: Tracked, tables: Sequence[list[int]], done: int, *, is_last: bool = False) -> Save | None:
-        """Those of the first ``done`` hashed blocks that were not offered yet."""
+        """A save of those of the first ``done`` hashed blocks that were not offered yet."""
         if self._pins is None or done <= tracked.offered or tracked.tainted:
             return None
         if not self._pins.has_room(is_last=is_last):
@@ -271,9 +271,9 @@ class SchedulerSide:
         return Save(job, parts)
 
     def _places(self, group: Group, table: list[int], hashed: Sequence[int]) -> Sequence[int]:
-        """Which blocks of the group end with one of these hashed blocks, less those that vLLM does not keep."""
+        """The blocks of the group that end with one of these hashed blocks, without those that vLLM does not keep."""
         if group.step == 1 and isinstance(hashed, range):
-            # The common case, of thousands of blocks that a request waits for: nothing is done for each of them.
+            # The common case, with thousands of blocks that a request waits for, does no work for each of them.
             run = range(hashed.start, min(hashed.stop, len(table)))
             if NULL_BLOCK not in table[run.start : run.stop]:
                 return run
@@ -290,7 +290,7 @@ class SchedulerSide:
     # How requests end
 
     def finished(self, request: Any, block_ids: tuple[list[int], ...]) -> None:
-        """A request has ended, and still has its blocks: what became full since its last step is saved."""
+        """Saves the blocks that became full since an ended request's last step, while it still has them."""
         tracked = self._requests.get(request.request_id)
         if tracked is None or self._fingerprint is None or tracked.load:
             return
@@ -307,7 +307,7 @@ class SchedulerSide:
             record = record_of(request, blocks, self._fingerprint.namespace)
             if record:
                 self._lookup.note(*record)
-        # Whatever a request says of itself, the engine goes on.
+        # A bad record of a request must not stop the engine.
         except (ValueError, TypeError, RecursionError) as error:
             self._counted["notes_refused"] += 1
             logger.warning("request %s: what it says of its session was not stored: %s", request.request_id, error)
@@ -315,7 +315,7 @@ class SchedulerSide:
     # What workers report
 
     def take_report(self, report: Report) -> None:
-        """Takes in what the workers of one step report."""
+        """Takes the reports of the workers of one step."""
         self._ranks.update(report.ranks)
         if self._fingerprint is None and len(self._ranks) >= self._workers:
             self._begin()
@@ -326,11 +326,11 @@ class SchedulerSide:
         for request_id in report.failed:
             if tracked := self._requests.get(request_id):
                 self._failed.add(request_id)
-                # What is computed now is worth saving.
+                # The blocks computed now are worth saving.
                 tracked.loaded = range(0)
 
     def _begin(self) -> None:
-        """All workers have described their memory: keys are known from here on."""
+        """Begins to use the pool: all workers have described their memory, so that keys are known."""
         warn_of_random_hashes(self._config.cache_config.prefix_caching_hash_algo)
         made = fingerprint(self._config, self._groups, self._ranks, self._weights)
         self._name_blocks(made.apart() if self._was_reset else made)
@@ -338,7 +338,7 @@ class SchedulerSide:
             threading.Thread(target=self._compare, name="tidepool-compare", daemon=True).start()
 
     def _name_blocks(self, name: Fingerprint) -> None:
-        """Blocks are looked up, loaded and saved under this name from here on."""
+        """Looks blocks up, loads and saves them under this name from here on."""
         chains = {
             (chain_prefix(name.namespace, group.id, rank.labels[group.id]), group.step, group.window)
             for rank in self._ranks.values()
@@ -353,11 +353,11 @@ class SchedulerSide:
         logger.info("KV blocks of this engine are in the pool under %s: %s", name.namespace, name.ingredients)
 
     def reset(self) -> None:
-        """All caches are to be forgotten: the weights may be others from here on, and nobody says which."""
+        """Forgets all caches: the weights may change here, and vLLM does not say to which."""
         if self._settings.after_reset == "keep":
             return
         self._was_reset = True
-        # Computed before the reset, and not handed to any worker yet.
+        # Saves from before the reset that no worker has yet.
         forgotten, self._last_saves = self._last_saves, []
         if self._pins:
             self._pins.release({save.job: self._workers for save in forgotten}, {save.job for save in forgotten})
@@ -397,7 +397,7 @@ class SchedulerSide:
         return self._pins is not None and not self._pins.is_empty()
 
     def gives_back_soon(self) -> bool:
-        """Whether a request that finds no block had better wait for one that is being saved."""
+        """Whether a request without a free block should wait for one that is being saved."""
         return self._pins is not None and self._pins.give_back_soon()
 
     def close(self) -> None:
@@ -413,7 +413,7 @@ class SchedulerSide:
 
 
 def _computed_before(output: Any) -> dict[str, int]:
-    """Tokens that the requests of a step have behind them, by request."""
+    """The computed tokens of a step's requests, by request."""
     computed = {new.req_id: new.num_computed_tokens for new in output.scheduled_new_reqs}
     cached = output.scheduled_cached_reqs
     return computed | dict(zip(cached.req_ids, cached.num_computed_tokens, strict=True))

@@ -1,9 +1,9 @@
-"""What a request says about itself, kept in the pool.
+"""Records of sessions and hints that requests carry, kept in the pool.
 
 ``kv_transfer_params = {"tidepool": {"session": ..., "parent": ..., "hints": {...}}}`` of a request ends up, when the
 request ends, in a small block of its own: ``NAMESPACE/session/SESSION/LAST_BLOCK_HASH``, a JSON object with the
 session, its parent, the hints, and how many tokens and blocks the session has reached. It is evicted like any block.
-Nothing acts on it yet.
+No part of the pool acts on it yet.
 """
 
 import json

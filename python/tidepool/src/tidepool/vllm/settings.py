@@ -1,4 +1,4 @@
-"""What a user may set, in ``kv_connector_extra_config``."""
+"""The user's settings in ``kv_connector_extra_config``."""
 
 import math
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from ..errors import InvalidError
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings with their defaults; docs/vllm.md says what each is for."""
+    """The settings with their defaults; docs/vllm.md explains each."""
 
     catalogs: list[str] = field(default_factory=lambda: ["127.0.0.1:7411"])
     dir: str = "/dev/shm/tidepool"
@@ -28,7 +28,7 @@ class Settings:
     load_threads: int = 2
     save_threads: int = 2
     replicas: int = 1
-    #: MiB a second of blocks from other hosts that a node of this host copies, once they were loaded.
+    #: MiB a second at which a node of this host copies loaded blocks of other hosts.
     replica_rate: int = 0
     #: What vLLM does with a request whose load failed: "recompute" or "fail".
     load_failure_policy: str = "recompute"
@@ -41,7 +41,7 @@ class Settings:
 
     @classmethod
     def read(cls, given: dict[str, Any]) -> "Settings":
-        """Takes the settings from what the user gave; a name or a value that is not allowed is named."""
+        """Reads the user's settings. An error names an unknown name or an invalid value."""
         known = {setting.name: setting for setting in fields(cls)}
         for name in given:
             if name not in known:
@@ -56,7 +56,7 @@ class Settings:
         return cls(**given)
 
     def connect(self) -> Pool:
-        """Connects to the pool; raises an error that names the addresses if nothing answers within ``connect_wait``."""
+        """Connects to the pool. Raises an error with the addresses if there is no answer within ``connect_wait``."""
         return Pool.connect(
             self.catalogs,
             dir=self.dir,
@@ -69,7 +69,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class _Rule:
-    """Which values a setting may have, and how to say it."""
+    """The values that a setting may have, and the words for them."""
 
     allows: Callable[[Any], bool]
     allowed: str

@@ -1,7 +1,7 @@
-"""Beside other connectors of a MultiConnector: which blocks may not hold what they should.
+"""Unproven blocks beside other connectors of a MultiConnector: blocks whose content may be wrong.
 
-What another connector loads may come during the step in which a request begins, and vLLM hears only afterwards whether
-it did; meanwhile others may find those blocks, and what is computed from them, in the engine's cache.
+Another connector's load may run during the step in which a request begins, and vLLM hears of its outcome only
+afterwards. Meanwhile other requests may find those blocks, and blocks computed from them, in the engine's cache.
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,18 +10,18 @@ from .tracked import NULL_BLOCK, Tracked
 
 
 class Unproven:
-    """Requests with such blocks, each until vLLM has seen to the outcome of the step: then, they are right or named."""
+    """Requests with unproven blocks, until vLLM has handled the step's outcome: then the blocks are right or named."""
 
     def __init__(self, steps_at_once: int) -> None:
         self._steps_at_once = steps_at_once
-        #: With the step from which on it is known. They stay when a request ends or gives its blocks back.
+        #: Each with the step that proves its blocks. An entry stays when its request ends or gives its blocks back.
         self._requests: list[tuple[int, Tracked]] = []
 
     def requests(self) -> Iterable[Tracked]:
         return (tracked for _, tracked in self._requests)
 
     def note(self, step: int, begun: Sequence[tuple[Tracked, bool]]) -> None:
-        """Requests that begin with this step, and whether another connector is filling blocks of theirs in it."""
+        """Notes the requests that begin with this step, and whether another connector fills blocks of theirs in it."""
         self._requests = [(until, tracked) for until, tracked in self._requests if until > step]
         self._requests += [(step + self._steps_at_once, tracked) for tracked, is_filled in begun if is_filled]
         if not self._requests:
@@ -33,7 +33,7 @@ class Unproven:
             blocks = tracked.blocks()
             tracked.proven_from = max((known_from.get(block, 0) for block in blocks), default=0)
             if tracked.proven_from:
-                # What it computes is computed from those, and may be all that a third one shares.
+                # It computes blocks from those, and a third request may share only these.
                 self._requests.append((tracked.proven_from, tracked))
                 _raise(known_from, blocks, tracked.proven_from)
 
@@ -44,7 +44,7 @@ def _raise(known_from: dict[int, int], blocks: Iterable[int], until: int) -> Non
 
 
 def spoiled(invalid: set[int], requests: Iterable[Tracked]) -> set[int]:
-    """Blocks that could not be filled, and all that was computed from them."""
+    """The blocks that could not be filled, and all blocks computed from them."""
     wrong = set(invalid)
     tables = [table for tracked in requests for table in tracked.tables]
     before = 0

@@ -1,8 +1,8 @@
 """Tells the weights of one model from those of another, wherever they lie.
 
-Folders of one name may hold different models, and one model may lie under many names, so a path says nothing. What
-counts is every tensor's name, type, shape and content; how tensors are spread over files does not. Of large models a
-part of every tensor is read: two models that differ only in a few values of a large tensor need ``weights_check =
+Folders of one name may hold different models, and one model may lie under many names, so a path says nothing. The
+identity covers every tensor's name, type, shape and content, but not how tensors are spread over files. Of large models
+only a part of every tensor is read: two models that differ in a few values of a large tensor need ``weights_check =
 "full"``.
 """
 
@@ -17,17 +17,17 @@ from ..errors import InvalidError
 
 #: Models up to this size are always read completely.
 _SMALL = 256 << 20
-#: What is read of a large tensor: this many bytes at each of some places.
+#: Bytes read of a large tensor at each of some places.
 _SAMPLE = 4096
 #: Places read in a whole model, about.
 _PLACES = 50_000
-#: A header larger than this is none.
+#: The largest valid header.
 _LARGEST_HEADER = 256 << 20
 _OTHER = (".bin", ".pt", ".pth", ".gguf")
 
 
 def weights_identity(model_config: Any, load_config: Any, *, check: str, name: str) -> str:
-    """What the weights are, as a short string that is equal exactly for equal weights."""
+    """The identity of the weights: a short string that is equal exactly for equal weights."""
     if name:
         return f"named {name}"
     if load_config.load_format == "dummy":
@@ -36,7 +36,7 @@ def weights_identity(model_config: Any, load_config: Any, *, check: str, name: s
 
 
 def drafts_identity(vllm_config: Any, *, check: str, name: str) -> str:
-    """The same for the weights of a draft model, whose KV is in the blocks too."""
+    """As :func:`weights_identity`, for a draft model, whose KV is in the blocks too."""
     speculative, model = vllm_config.speculative_config, vllm_config.model_config
     draft = getattr(speculative, "draft_model_config", None)
     if draft is None or draft.model == model.model:
@@ -101,7 +101,7 @@ def _of_tensors(paths: list[Path], full: bool) -> str:
 
 
 def _header(path: Path, file: BinaryIO) -> tuple[int, dict[str, Any]]:
-    """Where a file's tensors begin, and what they are."""
+    """The start of a file's tensors, and their descriptions."""
     length = int.from_bytes(file.read(8), "little")
     if length > min(_LARGEST_HEADER, path.stat().st_size):
         raise InvalidError(f"{path} is no safetensors file: its header would have {length} bytes")

@@ -1,4 +1,4 @@
-"""A worker's side: hands jobs to the threads that move blocks, and reports those that are over."""
+"""A worker's side: gives jobs to the threads that move blocks, and reports those that have ended."""
 
 import logging
 import weakref
@@ -33,7 +33,7 @@ class WorkerSide:
         tensor_rank = self._rank % parallel.tensor_parallel_size
         pipeline_rank = self._rank // parallel.tensor_parallel_size
         self._label = f"p{pipeline_rank}t{tensor_rank // self._replicas}"
-        #: Ranks that hold the same bytes save every n-th block each.
+        #: Ranks with the same bytes each save every n-th block.
         self._stripe = (tensor_rank % self._replicas, self._replicas)
         self._tells_blocks = tells_failed_blocks(kv_cache_config, groups)
         self._pool: Pool = settings.connect()
@@ -47,7 +47,7 @@ class WorkerSide:
         #: Jobs under way.
         self._loading: dict[int, Load] = {}
         self._saving: set[int] = set()
-        #: Requests whose loads are over, well or not.
+        #: Requests whose loads have ended, with or without success.
         self._received: set[str] = set()
         self._report = Report()
         self._failed_blocks: set[int] = set()
@@ -59,16 +59,16 @@ class WorkerSide:
         self._begin(lay_out(self._kv_cache_config, kv_caches, self._moved))
 
     def register_together(self, kv_cache: torch.Tensor) -> None:
-        """The same for a cache that keeps the layers of a block together."""
+        """As :meth:`register`, for a cache that keeps the layers of a block together."""
         self._begin(lay_out_together(self._kv_cache_config, kv_cache))
 
     def _begin(self, places: Places) -> None:
         settings = self._settings
         if self._transfers:
             if places.descriptions != self._layouts:
-                # The keys of its blocks tell the layout, and the scheduler's side has them for good.
+                # The blocks' keys depend on the layout, and the scheduler's side never changes them.
                 raise InvalidError("the KV cache was registered anew in another layout: allowed is the first one")
-            # Registered anew: nothing touches the old cache any more.
+            # Registered anew: no thread may use the old cache.
             self._transfers.close()
             self._give_up()
             # The new threads count from zero.
@@ -88,23 +88,23 @@ class WorkerSide:
             replica_rate=settings.replica_rate << 20,
             device=places.device,
         )
-        # Where nobody shuts the engine down: its memory must not go before the threads that move it.
+        # For an engine that is never shut down: its memory must outlive the threads that move it.
         weakref.finalize(self, self._transfers.close)
 
     def _give_up(self) -> None:
-        """Whoever waits for a job hears of its end; what it has moved is not in the cache that there is now."""
+        """Ends all jobs as failed: the blocks that they moved are not in the present cache."""
         for job, load in list(self._loading.items()):
             self._end_load(job, [(part.group, block) for part in load.parts for block in part.block_ids()])
         for job in list(self._saving):
             self._end_save(job, complete=False)
         if self._step is not None and self._step is not self._saved:
-            # Computed in the old cache, and not begun yet.
+            # Saves of the old cache that have not begun.
             self._saved = self._step
             for save in self._step.saves:
                 self._end_save(save.job, complete=False)
 
     def begin_loads(self, step: Step) -> None:
-        """Starts what requests wait for."""
+        """Starts the loads that requests wait for."""
         if self._step is not None:
             # With a draft model, vLLM does not tell the first pipeline stages when a step is over. It is now.
             self.begin_saves(self._step)
@@ -115,7 +115,7 @@ class WorkerSide:
             self._moves.load(load.job, self._packed(load.parts), after=self._stream())
 
     def begin_saves(self, step: Step) -> None:
-        """Starts saves of blocks that are computed now, once for each step."""
+        """Starts the saves of a step's computed blocks, once for each step."""
         if step is self._saved:
             return
         self._saved = step
@@ -124,9 +124,9 @@ class WorkerSide:
             self._moves.save(save.job, self._packed(save.parts), stripe=self._stripe, after=self._stream())
 
     def begin_idle_saves(self, step: Step) -> None:
-        """The same for a step that computes nothing, of which vLLM may not say when it is over.
+        """As :meth:`begin_saves`, for a step that computes no tokens, whose end vLLM may not announce.
 
-        In one that does, a draft model may be still to come, which writes to the same blocks.
+        In a step that computes, a draft model may still follow and write to the same blocks.
         """
         if not step.computes:
             self.begin_saves(step)
@@ -136,7 +136,7 @@ class WorkerSide:
         return None if self._device is None else torch.cuda.current_stream(self._device).cuda_stream
 
     def take_received(self) -> set[str]:
-        """Requests whose loads are over, well or not, since the last call."""
+        """Requests whose loads have ended since the last call, with or without success."""
         for warning in BlockTransfers.warnings():
             logger.warning("%s", warning)
         for job, is_load, failed in self._moves.poll() if self._transfers else ():
@@ -176,7 +176,7 @@ class WorkerSide:
         return failed
 
     def take_report(self) -> Report | None:
-        """What the scheduler's side is told of this step, if anything."""
+        """The report on this step for the scheduler's side, if there is any."""
         report, self._report = self._report, Report()
         if self._namespace is None and self._layouts:
             labels = [self._label] * len(self._layouts)
@@ -187,7 +187,7 @@ class WorkerSide:
         return self._since.take(self._moves.stats()) if self._transfers else None
 
     def close(self) -> None:
-        """Lets go of the KV cache: nothing touches it any more when this returns."""
+        """Releases the KV cache: no thread uses it when this returns."""
         if self._transfers:
             self._transfers.close()
             self._transfers = None
@@ -208,7 +208,7 @@ class WorkerSide:
 
 
 def _replicas(vllm_config: Any, kv_cache_config: Any) -> int:
-    """How many neighbouring tensor-parallel ranks hold the same bytes."""
+    """Number of neighbouring tensor-parallel ranks that hold the same bytes."""
     known = getattr(kv_cache_config, "kv_tp_replicas", None)
     if known is not None:
         return int(known)
