@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 pub(crate) fn name() -> impl TypedValueParser<Value = PathBuf> {
     PathBufValueParser::new().try_map(|path| {
         let is_output = path == Path::new("-");
-        if is_output { Err("allowed is a file: standard output has what the command says") } else { Ok(path) }
+        if is_output { Err("allowed is a file: standard output is for the report") } else { Ok(path) }
     })
 }
 

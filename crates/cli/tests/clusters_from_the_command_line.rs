@@ -157,6 +157,7 @@ fn a_cluster_with_a_pool_hits_what_engines_alone_miss() {
     assert!(shown.starts_with("hit rate      90.00 %"), "{shown}");
     let future = tidepool(&["sim", text(&trace), "--engines", "4", "--policy", "optimal"]);
     assert_eq!(code(&future), 2);
+    assert!(stderr(&future).contains("--policy optimal: allowed without --engines"), "{}", stderr(&future));
     for flags in [["--routing", "random"], ["--nic-rate", "1GiB"]] {
         let alone = tidepool(&[&["sim", text(&trace)], &flags[..]].concat());
         assert_eq!(code(&alone), 2);

@@ -65,7 +65,11 @@ fn a_dead_node_is_named_by_everything_that_could_not_ask_it() {
     assert_eq!(code(&rm), 4, "{}", stderr(&rm));
     let ls = pool.run(&["ls"]);
     assert_eq!(code(&ls), 4, "{}", stderr(&ls));
-    assert!(stderr(&ls).contains("could not ask far (dead): what only they hold is missing"), "{}", stderr(&ls));
+    assert!(
+        stderr(&ls).contains("could not ask far (dead): blocks that only they hold are missing"),
+        "{}",
+        stderr(&ls)
+    );
 
     let stat = pool.run(&["stat", "node", "far"]);
     let address = pool.nodes[1].address("node", "data-listen");

@@ -196,7 +196,7 @@ fn a_simulation_that_is_stopped_says_what_it_found_so_far() {
         command.args(["sim", "--preset", "codex", "--requests", "1000000000", "--capacity-blocks", "1000", "--json"]);
         let output = stopped_at_once(command.args(engines));
         assert_eq!(output.status.code(), Some(4), "{}", stderr(&output));
-        assert!(stderr(&output).contains("stopped: what follows is about the"), "{}", stderr(&output));
+        assert!(stderr(&output).contains("stopped: the report covers the"), "{}", stderr(&output));
         assert_eq!(json(&output)["trace"]["stopped"], true);
     }
 }

@@ -47,13 +47,13 @@ fn ctrl_c_ends_a_command_that_waits_for_more_of_a_trace() {
     for args in [&["sim", "-"][..], &["sim", "-", "--engines", "2"], &["plan", "-"], &["trace", "stat", "-"]] {
         let output = stopped(start(args), &LINE.repeat(2));
         assert_eq!(code(&output), 4, "{args:?}: {}", stderr(&output));
-        let said = "stopped: what follows is about the 2 requests before";
+        let said = "stopped: the report covers the 2 requests before";
         assert!(stderr(&output).contains(said), "{args:?}: {}", stderr(&output));
         assert!(!stdout(&output).is_empty(), "{args:?}");
     }
     // Half a line is none, and no malformed one.
     let cut = stopped(start(&["trace", "stat", "-", "--strict"]), &format!("{LINE}{}", &LINE[..30]));
-    assert_eq!(stderr(&cut), "tidepool: stopped: what follows is about the 1 request before\n");
+    assert_eq!(stderr(&cut), "tidepool: stopped: the report covers the 1 request before\n");
 }
 
 #[test]

@@ -57,7 +57,7 @@ fn a_page_never_takes_the_place_of_its_trace() {
 fn mistakes_are_named_with_what_is_allowed() {
     let dir = tempfile::tempdir().unwrap();
     let trace = rounds(&dir);
-    let cases: [(&[&str], &str); 15] = [
+    let cases: [(&[&str], &str); 16] = [
         (&["sim", "--preset", "codex", "--strict"], "--format and --strict: allowed with a trace, not with --preset"),
         (&["plan", "--preset", "codex", "--format", "azure"], "allowed with a trace, not with --preset"),
         (
@@ -82,6 +82,10 @@ fn mistakes_are_named_with_what_is_allowed() {
         (&["sim", text(&trace), "--capacity", "0B"], "allowed is 1B or more"),
         (&["trace", "scale", text(&trace), "-o", "x", "--factor", "0"], "allowed is a number from 0.000001"),
         (&["trace", "stat", text(&trace), "--format", "csv"], "allowed is tidepool, mooncake or azure"),
+        (
+            &["trace", "slice", text(&trace), "-o", "x", "--from", "2s", "--until", "1s"],
+            "--until is 1s: allowed are times after --from, 2s",
+        ),
     ];
     for (args, message) in cases {
         let output = tidepool(args);
@@ -204,7 +208,7 @@ fn a_page_that_cannot_be_written_is_told_before_the_work_and_nothing_else_is_eve
         }
         let output = tidepool(&[command, &endless, &["--html", "-"]].concat());
         assert_eq!(code(&output), 2, "{command:?}");
-        assert!(stderr(&output).contains("allowed is a file: standard output has"), "{}", stderr(&output));
+        assert!(stderr(&output).contains("allowed is a file: standard output is"), "{}", stderr(&output));
     }
     for (args, why) in [
         (["trace", "convert", text(&trace), "-o", "-"], "allowed is a file"),
@@ -504,7 +508,7 @@ fn lengths_that_contradict_their_blocks_and_times_that_go_back_are_told_and_take
         let first = "2 requests have more or fewer blocks than the tokens fill, taken as they are; \
             the first: line 2: 2 blocks of 512 tokens for an input of 10240";
         assert!(stderr(&output).contains(first), "{command:?}: {}", stderr(&output));
-        assert!(stderr(&output).contains("1 request is earlier than what is before"), "{}", stderr(&output));
+        assert!(stderr(&output).contains("1 request is earlier than the request before"), "{}", stderr(&output));
     }
     // With blocks of that size there is nothing odd about a line.
     let sized = json(&tidepool(&["sim", text(&path), "--json", "--block-tokens", "512", "--requests", "1"]));
@@ -527,7 +531,7 @@ fn a_trace_that_memory_is_too_small_for_ends_with_a_message_and_a_partial_report
         limited.args(["--as=268435456", env!("CARGO_BIN_EXE_tidepool")]).args(command);
         let output = limited.args([text(&trace), "--json", "--html", text(&page)]).output().unwrap();
         assert_eq!(code(&output), 4, "{command:?}: {}", stderr(&output));
-        let said = "too little memory is left for the rest of the trace: what follows is about the ";
+        let said = "too little memory is left for the rest of the trace: the report covers the ";
         assert!(stderr(&output).contains(said), "{command:?}: {}", stderr(&output));
         let trace = &json(&output)["trace"];
         let requests = trace["requests"].as_u64().unwrap();

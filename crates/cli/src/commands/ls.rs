@@ -47,7 +47,7 @@ pub(super) fn run(args: &LsArgs) -> Outcome {
         left -= shown.len() as u64;
         cursor = page.next;
     }
-    Ok(outcome_without(&connected, &unanswered, &nodes, "what only they hold is missing here")
+    Ok(outcome_without(&connected, &unanswered, &nodes, "blocks that only they hold are missing here")
         .unwrap_or(Status::SUCCESS))
 }
 

@@ -16,7 +16,7 @@ use std::{
 use tidepool_client::{NodeName, PoolNode, Removals};
 
 /// The consequence for blocks on a node that could not be asked.
-const MAY_REMAIN: &str = "what they hold may still be there, and come back with them";
+const MAY_REMAIN: &str = "their copies may still be there, and come back with them";
 
 /// What to remove.
 #[derive(Debug, Args)]

@@ -69,7 +69,7 @@ fn pool(args: &StatArgs, connected: &Connected) -> Outcome {
         output::text(&format!("{head}{lines}{:<20} {:<8} {used:>14} {capacity:>14}\n", "all", ""))?;
         nodes.iter().for_each(complain_of_rival);
     }
-    let partial = outcome_without(connected, &unanswered, &nodes, "what they hold is missing here");
+    let partial = outcome_without(connected, &unanswered, &nodes, "their blocks are missing here");
     Ok(partial.unwrap_or(Status::SUCCESS))
 }
 

@@ -92,7 +92,7 @@ impl Read {
                 Stopped::Memory => "too little memory is left for the rest of the trace",
             };
             let requests = counted(self.report.requests, "request", "requests");
-            self.remark(format!("{why}: what follows is about the {requests} before"));
+            self.remark(format!("{why}: the report covers the {requests} before"));
         }
         self
     }
@@ -162,10 +162,10 @@ fn remarks(name: &str, report: &Report, error: Option<&str>) -> Vec<String> {
     });
     let backwards = (*backwards > 0).then(|| {
         let requests = counted(*backwards, "request is", "requests are");
-        format!("{name}: {requests} earlier than what is before, and taken as arriving with that")
+        format!("{name}: {requests} earlier than the request before, and taken as arriving with it")
     });
     let before = counted(*requests, "request", "requests");
-    let ended = error.map(|error| format!("{error}; what follows is about the {before} before"));
+    let ended = error.map(|error| format!("{error}; the report covers the {before} before"));
     [skipped, odd, backwards, ended].into_iter().flatten().collect()
 }
 

@@ -19,8 +19,8 @@ const SILENCE: f64 = 1.0;
 const MOST_NODES: usize = 10;
 
 /// Why a report is partial.
-const FAILED: &str = "the pool failed in more than 1 % of the time, of the look-ups or of the blocks: what it would have served counts as misses";
-const OTHER_BLOCKS: &str = "blocks of another length are stored under this run's name, and what was looked up there counts as misses: \
+const FAILED: &str = "the pool failed in more than 1 % of the time, of the look-ups or of the blocks: blocks that it would have served count as misses";
+const OTHER_BLOCKS: &str = "blocks of another length are stored under this run's name, and look-ups of them count as misses: \
     the pool did not fail; give another --name, or the --token-bytes that they were stored with";
 
 /// The troubles of a replay, and the counts to judge them by.
@@ -53,7 +53,7 @@ impl<'a> Troubles<'a> {
         let reasons = [
             (self.has_failed(), FAILED),
             (is_notable(other_blocks as f64, promised_blocks as f64), OTHER_BLOCKS),
-            (was_dead, "a node of the pool went away: what it held counts as misses"),
+            (was_dead, "a node of the pool went away: its blocks count as misses"),
         ];
         let reason = reasons.into_iter().find_map(|(is_so, reason)| is_so.then_some(reason));
         self.played.partial.map(why).or(reason)
@@ -89,7 +89,7 @@ impl<'a> Troubles<'a> {
         let counts = [
             some(failed_lookups).map(|failed| {
                 let all = counted(lookups, "look-up", "look-ups");
-                format!("of {all} no catalog answered {failed}: what it would have found counts as missing")
+                format!("of {all} no catalog answered {failed}: the blocks they would have found count as missing")
             }),
             some(too_large_puts)
                 .map(|count| format!("{}: a block of {size} is larger than any node could take", not_taken(count))),

@@ -172,7 +172,7 @@ impl Part for Node {
         let catalogs = self.catalogs();
         let problem = |catalog: &CatalogStatus| {
             let reason = catalog.problem.as_ref()?;
-            Some(format!("catalog {} does not know what this node holds: {reason}", catalog.address))
+            Some(format!("catalog {} does not know this node's blocks: {reason}", catalog.address))
         };
         let mut problems: Vec<String> = catalogs.iter().filter_map(problem).collect();
         problems.extend(self.problem().map(str::to_owned));

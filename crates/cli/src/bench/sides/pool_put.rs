@@ -85,7 +85,7 @@ impl Measured for PutSide {
         for (index, (key, expected)) in keys.iter().zip(self.source.chunks_exact(block)).enumerate() {
             let got = self.client.get_into(key, &mut found).map_err(io::Error::other)?;
             if got != Some(block) || found != expected {
-                return Err(io::Error::other(format!("block {index} is not what was put: {got:?}")));
+                return Err(io::Error::other(format!("block {index} differs from the bytes put: {got:?}")));
             }
         }
         if self.plan.remove {

@@ -48,7 +48,7 @@ pub(super) struct ClusterArgs {
 
 pub(super) fn run(args: &SimArgs, engines: u32) -> Outcome {
     let Order::Plain(policy) = args.policy else {
-        return Err(Usage(format!("--policy {}: nobody in a cluster knows the future", args.policy)).into());
+        return Err(Usage(format!("--policy {}: allowed without --engines", args.policy)).into());
     };
     let mut input = args.input.open(&stop_flag()?)?;
     let cluster = describe(args, engines, policy, input.block_tokens)?;

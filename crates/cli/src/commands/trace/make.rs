@@ -77,7 +77,8 @@ pub(super) fn slice(args: &SliceArgs) -> Outcome {
     let millis = |span: Span| Millis(u64::try_from(span.0.as_millis()).unwrap_or(u64::MAX));
     let (from, until) = (millis(args.from), args.until.map_or(Millis(u64::MAX), millis));
     if until <= from {
-        return Err(Usage(format!("--until: allowed is what is after --from, {}", args.from)).into());
+        let until = args.until.map_or_else(|| "the trace's end".to_owned(), |until| until.to_string());
+        return Err(Usage(format!("--until is {until}: allowed are times after --from, {}", args.from)).into());
     }
     let limit = args.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
     all_of(&args.trace, &args.write, |trace| Box::new(Slice::new(trace, from, until).take(limit)))

@@ -75,7 +75,7 @@ pub(super) fn run(args: &RecordArgs) -> Outcome {
     let requests = write.keep(args.block_tokens, recording.by_ref().map(Ok))?;
     let (missing, full) = (recording.missing(), recording.full());
     if let Some(bound) = full {
-        output::complain(&format!("{bound} ended the recording: what was looked up later is not in it"));
+        output::complain(&format!("{bound} ended the recording: later look-ups are not in it"));
     }
     missing_ones(missing).iter().for_each(|remark| output::complain(remark));
     let gap = recording.gap().as_secs_f64();

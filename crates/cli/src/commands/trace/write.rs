@@ -57,7 +57,7 @@ impl WriteArgs {
             None => Ok(written),
         });
         let taken = |written| match path.exists() && !self.force {
-            true => Err(format!("{} was written by somebody else meanwhile: --force replaces it", path.display())),
+            true => Err(format!("{} was written by another process meanwhile: --force replaces it", path.display())),
             false => Ok(written),
         };
         let put = |written| rename(&part, files::place(path)).map(|()| written).map_err(|error| self.blame(&error));
@@ -75,7 +75,7 @@ impl WriteArgs {
         self.check_kept()?;
         let part = cut_off(&self.output);
         let file = File::create(&part).map_err(|error| self.blame(&error))?;
-        let kept = |error: &dyn Error| format!("{}; what came before is in {}", self.blame(error), part.display());
+        let kept = |error: &dyn Error| format!("{}; the requests before are in {}", self.blame(error), part.display());
         let written = write_through(file, block_tokens, requests).map_err(|error| kept(&*error))?;
         if written == 0 {
             return Ok(remove_file(&part).map(|()| 0).map_err(|error| self.blame(&error))?);
