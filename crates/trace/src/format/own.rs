@@ -109,7 +109,7 @@ fn blocks(text: &str) -> Result<Vec<BlockHash>, String> {
 fn block(digits: &[u8]) -> Result<BlockHash, String> {
     let add = |value: u64, digit: &u8| char::from(*digit).to_digit(16).map(|digit| value << 4 | u64::from(digit));
     let value = digits.iter().try_fold(0, add);
-    value.map(BlockHash).ok_or_else(|| "blocks has what is not a hexadecimal digit".to_owned())
+    value.map(BlockHash).ok_or_else(|| "blocks has a character that is no hexadecimal digit".to_owned())
 }
 
 /// The first line of a file, as text without its end.
