@@ -73,7 +73,7 @@ fn no_time(field: &str, value: f64, allowed: &str) -> PyErr {
 /// Addresses of catalogs.
 pub(crate) fn addresses(argument: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
     match argument.is_instance_of::<PyString>() {
-        true => Err(wrong_type("what stands for addresses", "a list like [\"127.0.0.1:7411\"]", argument)),
+        true => Err(wrong_type("the argument for addresses", "a list like [\"127.0.0.1:7411\"]", argument)),
         false => argument.extract::<List<String>>().map(Vec::from),
     }
 }

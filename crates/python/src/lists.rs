@@ -118,7 +118,7 @@ pub(crate) fn each<'py>(
     mut take: impl FnMut(&Bound<'py, PyAny>) -> PyResult<usize>,
 ) -> PyResult<()> {
     if !is_sequence(object)? {
-        return Err(wrong_type(&format!("what stands for {many}"), "a list or another sequence of them", object));
+        return Err(wrong_type(&format!("the argument for {many}"), "a list or another sequence of them", object));
     }
     let mut taken = 0;
     for item in object.try_iter()? {

@@ -122,7 +122,7 @@ def publish(pool: Pool, model: str, mine: Fingerprint) -> list[str]:
         pool.put(key, ingredients, deadline=1)
         found = json.loads(pool.get(key, deadline=1) or b"{}")
     except (TidepoolError, ValueError) as error:
-        logger.warning("the pool did not take %s, so other engines cannot say in what they differ: %s", key, error)
+        logger.warning("the pool did not take %s, so other engines cannot log their differences: %s", key, error)
         return []
     return mine.differences(found) if isinstance(found, dict) and found else []
 

@@ -310,7 +310,7 @@ class SchedulerSide:
         # A bad record of a request must not stop the engine.
         except (ValueError, TypeError, RecursionError) as error:
             self._counted["notes_refused"] += 1
-            logger.warning("request %s: what it says of its session was not stored: %s", request.request_id, error)
+            logger.warning("request %s: its session record was not stored: %s", request.request_id, error)
 
     # What workers report
 
