@@ -111,7 +111,7 @@ fn blocks_come_to_a_device_beside_those_that_come_to_the_host() {
         reads.push((key, Destination::Allocate));
     }
     for (number, outcome) in fixture.read(reads).into_iter().enumerate() {
-        let (len, key) = (LENS[number / 2], &keys[number / 2]);
+        let len = LENS[number / 2];
         let Ok(Done::Read { bytes, slot, data, .. }) = outcome else { panic!("{outcome:?}") };
         assert_eq!((bytes, slot.is_some()), (len as u64, true));
         let found = data.unwrap_or_else(|| fixture.bytes(&places[number / 2]));
