@@ -22,8 +22,8 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 use tidepool_locks::seats::Seats;
 use tidepool_locks::{Condvar, Mutex};
-use tidepool_store::inventory::Inventory;
-use tidepool_store::{NodeMemory, NodeMemoryConfig, OpenError};
+use tidepool_store::inventory::Inventory as _;
+use tidepool_store::{Holdings, NodeMemory, NodeMemoryConfig, OpenError};
 use tidepool_transfer::conn::Socket;
 use tidepool_transfer::direct::{self, Known};
 use tidepool_types::{ClientId, Deadline, Epoch, Metric, Value, drawn};
@@ -97,6 +97,9 @@ pub struct Node {
 /// What all threads of a node share.
 pub(crate) struct Shared {
     pub(crate) config: NodeConfig,
+    /// All that the node holds, in whatever tier.
+    pub(crate) holdings: Holdings,
+    /// Its first tier.
     pub(crate) memory: Arc<NodeMemory>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) processes: Processes,
@@ -162,7 +165,8 @@ impl Node {
             eviction: config.eviction,
             admission: config.admission,
         };
-        let memory = NodeMemory::create_while(&memory, go_on)?;
+        let holdings = Holdings::create(&memory, Vec::new(), go_on)?;
+        let memory = Arc::clone(holdings.memory());
         let Listeners { unix, tcp, data_address, socket } = Listeners::open(&config)?;
         let socket_path = socket.0.clone();
         let info = NodeInfo {
@@ -174,8 +178,7 @@ impl Node {
             host_hint: host_name(),
         };
         let announce = AnnounceConfig { ack_bound: config.announce_timeout, ..AnnounceConfig::default() };
-        let inventory: Arc<dyn Inventory> = Arc::clone(&memory) as _;
-        let announcer = Announcer::start(inventory, info, config.catalogs.clone(), announce)
+        let announcer = Announcer::start(Arc::new(holdings.clone()), info, config.catalogs.clone(), announce)
             .map_err(|error| StartError::Announce(error.to_string()))?;
         // So that the first put is known to the catalogs too.
         announcer.wait_first_contact(Deadline::after(FIRST_CONTACT), go_on);
@@ -189,6 +192,7 @@ impl Node {
             under_way: UnderWay::default(),
             seats: Seats::new(config.max_connections),
             config,
+            holdings,
             memory,
             processes: Processes::new(Arc::clone(&counters)),
             counters,
@@ -266,7 +270,7 @@ impl Shared {
     /// answered is announced, and a catalog that keeps silent costs the bound once.
     pub(crate) fn announce_all(&self) {
         let until = Deadline::after(2 * self.config.announce_timeout);
-        if !self.announcer.wait_announced(Inventory::latest(&*self.memory), until) {
+        if !self.announcer.wait_announced(self.holdings.latest(), until) {
             add(&self.counters.unannounced, 1);
         }
     }
@@ -275,7 +279,7 @@ impl Shared {
         let mut metrics = self.counters.collect(&self.memory.stats(), self.memory.capacity());
         let help = "Leases noted, expired ones that have not been dropped yet included.";
         metrics.push(Metric::new("tidepool_node_leases", help, Value::Gauge(self.leases.count())));
-        let latest = Inventory::latest(&*self.memory);
+        let latest = self.holdings.latest();
         for catalog in self.announcer.status() {
             let help = "Changes that a catalog has not acknowledged yet.";
             let waiting = Value::Gauge(latest.saturating_sub(catalog.acknowledged));

@@ -3,7 +3,8 @@
 //! A node has two shared files: the *map* (a control page, a header per slot, the index; clients see it read-only) and the
 //! *slab* (the blocks' bytes). [`NodeMemory`] is the owner's side: it reserves, seals, evicts, holds and lists. [`Mapping`] is a
 //! client's side: it finds and copies blocks without asking anybody, and [`ShmTransport`] offers that as a transport.
-//! `docs/protocol.md` has both files byte by byte. Nothing here opens a socket or knows of catalogs.
+//! `docs/protocol.md` has both files byte by byte. Memory is the first tier of a node's [`Holdings`]; slower tiers
+//! ([`SlowerTier`]) may lie below it, and all share one journal. Nothing here opens a socket or knows of catalogs.
 
 // Tests inside the crate share their fixtures with those outside it, which know it by its name.
 #[cfg(test)]
@@ -23,13 +24,15 @@ mod protocol;
 mod ring;
 mod shm;
 mod sync;
+mod tier;
 
 pub use device::DeviceWrite;
 pub use layout::{FORMAT_VERSION, FormatError, MAX_SLOTS};
 pub use mapping::{Found, MapError, Mapping};
 pub use node_memory::{
-    BlockTerms, Hold, NoRoom, NodeMemory, NodeMemoryConfig, NodeMemoryStats, OpenError, Reservation, Sealed, Unnamed,
-    clear_socket,
+    BlockTerms, Commit, Hold, Holdings, NoRoom, NodeMemory, NodeMemoryConfig, NodeMemoryStats, OpenError, Reading,
+    Reservation, Sealed, Unnamed, clear_socket,
 };
 pub use ring::{LeaseRing, LeaseWriter, host_time};
 pub use shm::ShmTransport;
+pub use tier::{Evicting, Place, SlowerTier};

@@ -6,9 +6,8 @@ use crate::leases::NodeLeases;
 use crate::node::Shared;
 use crate::process::{add, add_at_most};
 use rustix::fd::AsFd as _;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tidepool_store::{Hold, NodeMemory};
+use tidepool_store::{Hold, Holdings, Reading};
 use tidepool_transfer::conn::ConnError;
 use tidepool_transfer::tcp::serve::{BlockSource, HeldBlock, serve_get};
 use tidepool_types::{BlockId, ClientId, CopyName, Deadline};
@@ -19,9 +18,9 @@ const MOST_HITS: u64 = 1 << 30;
 /// The most bytes: more than any memory moves between two reports.
 const MOST_BYTES: u64 = 1 << 40;
 
-/// The pool as the sending side sees it.
+/// What the node holds, as the sending side sees it.
 struct Source<'a> {
-    memory: &'a Arc<NodeMemory>,
+    holdings: &'a Holdings,
     counters: &'a Counters,
     reader: ClientId,
     leases: &'a NodeLeases,
@@ -35,12 +34,12 @@ impl BlockSource for Source<'_> {
     type Held = Sending;
 
     fn hold(&self, id: &BlockId, copy: Option<CopyName>) -> Option<Sending> {
-        self.memory.hold(id, copy).map(Sending)
+        in_memory(self.holdings.read(id, copy)).map(Sending)
     }
 
     fn hold_all(&self, items: &[GetItem]) -> Vec<Option<Sending>> {
         let wanted: Vec<_> = items.iter().map(|item| (item.id, item.copy)).collect();
-        let held = self.memory.hold_all(&wanted);
+        let held: Vec<Option<Hold>> = self.holdings.read_all(&wanted).into_iter().map(in_memory).collect();
         // A read that names its copy continues one that has been counted and noted.
         let first = || held.iter().zip(items).filter_map(|(hold, item)| hold.as_ref().filter(|_| item.copy.is_none()));
         add(&self.counters.foreign_hits, first().filter(|hold| hold.writer() != self.reader).count() as u64);
@@ -51,11 +50,19 @@ impl BlockSource for Source<'_> {
     }
 
     fn let_go(&self, held: Vec<Sending>) {
-        self.memory.let_go(held.into_iter().map(|Sending(hold)| hold).collect());
+        self.holdings.memory().let_go(held.into_iter().map(|Sending(hold)| hold).collect());
     }
 
     fn damaged(&self, id: &BlockId, copy: CopyName) {
-        self.memory.verify(id, copy);
+        self.holdings.memory().verify(id, copy);
+    }
+}
+
+/// Bytes are sent from memory: a block that is not there is a miss for its reader.
+fn in_memory(reading: Reading) -> Option<Hold> {
+    match reading {
+        Reading::Here(hold) => Some(hold),
+        Reading::Slower(_) | Reading::BeingWritten | Reading::Throttled | Reading::Miss => None,
     }
 }
 
@@ -83,8 +90,8 @@ impl Serving<'_> {
     pub(super) fn get(&mut self, number: u64, get: &Get) -> Result<Answer, ConnError> {
         let started = Instant::now();
         let counters = &self.shared.counters;
-        let Shared { memory, leases, .. } = &**self.shared;
-        let source = Source { memory, counters, reader: self.writes.client, leases, lease: self.lease };
+        let Shared { holdings, leases, .. } = &**self.shared;
+        let source = Source { holdings, counters, reader: self.writes.client, leases, lease: self.lease };
         // A reader that stopped waiting must not keep blocks held.
         let budget = Duration::from_millis(get.wait_millis.into()).min(SEND_BUDGET);
         let served = serve_get(&mut self.connection, number, get, &source, Deadline::after(budget))?;

@@ -1,11 +1,9 @@
-//! Walking over what a pool holds: for catalogs, for listings and for the scrubber. Every page is a short section.
+//! Walking over what a pool's memory holds: for the scrubber, for listings of keys and for those of the holdings. Every page is a
+//! short section.
 
-use super::{Hold, NodeMemory, SlotState, TIER};
-use crate::inventory::{Change, Inventory, Overrun, PageEnd};
-use crate::protocol::load_sealed;
+use super::{Hold, Inner, NodeMemory, SlotState};
+use crate::protocol::{Described, load_sealed};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
-use tidepool_types::{BlockId, Tier};
 
 /// Slots that are looked at under one lock.
 const SLOTS_PER_LOCK: u64 = 8192;
@@ -33,41 +31,23 @@ impl NodeMemory {
     pub fn slots_used(&self) -> u64 {
         self.inner.lock().slots_used
     }
-}
 
-impl Inventory for NodeMemory {
-    fn latest(&self) -> u64 {
-        self.inner.lock().journal.latest()
-    }
-
-    fn changes(&self, after: u64, max: usize, out: &mut Vec<Change>) -> Result<(), Overrun> {
-        self.inner.lock().journal.after(after, max, out)
-    }
-
-    fn page(&self, cursor: u64, max: usize, out: &mut Vec<(BlockId, Tier)>) -> PageEnd {
-        let inner = self.inner.lock();
-        let end = inner.slots_used.min(cursor.saturating_add(max as u64));
-        for slot in cursor..end {
-            if inner.slots[slot as usize].state == SlotState::Sealed {
-                let sealed = load_sealed(self.header(slot as u32));
-                out.extend(sealed.map(|(_, described)| (BlockId::from_words(described.id), TIER)));
+    /// Calls `each` for the blocks in `max` slots from slot `first` on; returns where to go on, `None` at the end.
+    pub(super) fn walk(
+        &self,
+        inner: &Inner,
+        first: u64,
+        max: usize,
+        mut each: impl FnMut(u32, Described),
+    ) -> Option<u64> {
+        let end = inner.slots_used.min(first.saturating_add(max as u64));
+        for slot in first..end {
+            if inner.slots[slot as usize].state == SlotState::Sealed
+                && let Some((_, described)) = load_sealed(self.header(slot as u32))
+            {
+                each(slot as u32, described);
             }
         }
-        PageEnd { as_of: inner.journal.latest(), next: (end < inner.slots_used).then_some(end) }
-    }
-
-    fn wait(&self, after: u64, timeout: Duration) -> u64 {
-        let until = Instant::now() + timeout;
-        let mut inner = self.inner.lock();
-        while inner.journal.latest() <= after {
-            if self.changed.wait_until(&mut inner, until).timed_out() {
-                break;
-            }
-        }
-        inner.journal.latest()
-    }
-
-    fn wake(&self) {
-        self.changed.notify_all();
+        (end < inner.slots_used).then_some(end)
     }
 }

@@ -5,6 +5,7 @@ use super::mount::Mount;
 use super::{Inner, NodeMemory};
 use crate::layout::{CONTROL_BYTES, MAP_MARK, MAX_SLOTS, SLAB_MARK, Shape};
 use crate::memory_file::{self, MemoryFile};
+use crate::tier::SlowerTiers;
 use rustix::fs::{Mode, OFlags};
 use std::fs;
 use std::io;
@@ -153,6 +154,15 @@ impl NodeMemory {
 
     /// The same, for as long as `go_on`, asked every few tenths of a second, says yes. Once it says no nothing is left.
     pub fn create_while(config: &NodeMemoryConfig, go_on: &dyn Fn() -> bool) -> Result<Arc<Self>, OpenError> {
+        Self::create_over(SlowerTiers::default(), config, go_on)
+    }
+
+    /// The same on top of slower tiers.
+    pub(super) fn create_over(
+        slower: SlowerTiers,
+        config: &NodeMemoryConfig,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<Arc<Self>, OpenError> {
         // Nothing is made for sizes that fit no mount.
         shape_of(config, None)?;
         fs::create_dir_all(&config.dir).map_err(at(&config.dir))?;
@@ -193,7 +203,8 @@ impl NodeMemory {
             names: Mutex::new(Some(Names { _files: [map_file.name, slab_file.name], _lock: lock })),
         };
         let (freed, changed) = (Condvar::new(), Condvar::new());
-        Ok(Arc::new(Self { shape, map, slab, files, inner: Mutex::new(Inner::empty(shape, config)), freed, changed }))
+        let inner = Mutex::new(Inner::empty(shape, config));
+        Ok(Arc::new(Self { shape, map, slab, files, slower, inner, freed, changed }))
     }
 }
 

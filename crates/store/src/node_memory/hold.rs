@@ -2,6 +2,7 @@
 //! copies on the same host never do.
 
 use super::{Inner, NodeMemory, Slot, SlotState};
+use crate::inventory::Change;
 use crate::memory_file::prefetch;
 use crate::placed::Placed;
 use crate::protocol::{Described, State, retire, stamp};
@@ -43,6 +44,15 @@ impl NodeMemory {
 
     /// As [`NodeMemory::hold`] for several blocks, whose look-ups overlap.
     pub fn hold_all(self: &Arc<Self>, wanted: &[(BlockId, Option<CopyName>)]) -> Vec<Option<Hold>> {
+        self.hold_each(wanted, |_, _, hold| hold)
+    }
+
+    /// Holds several blocks, and answers for each in the same section. `answer` must not drop the hold.
+    pub(super) fn hold_each<T>(
+        self: &Arc<Self>,
+        wanted: &[(BlockId, Option<CopyName>)],
+        answer: impl Fn(&Inner, &(BlockId, Option<CopyName>), Option<Hold>) -> T,
+    ) -> Vec<T> {
         self.prefetch_index(wanted.iter().map(|(id, _)| *id));
         for (id, _) in wanted {
             self.index().find(id.words(), |slot| {
@@ -51,7 +61,11 @@ impl NodeMemory {
             });
         }
         let mut inner = self.inner.lock();
-        wanted.iter().map(|(id, copy)| self.hold_one(&mut inner, id, *copy)).collect()
+        let one = |wanted: &(BlockId, Option<CopyName>)| {
+            let hold = self.hold_one(&mut inner, &wanted.0, wanted.1);
+            answer(&inner, wanted, hold)
+        };
+        wanted.iter().map(one).collect()
     }
 
     /// Asks for the index lines of blocks that are looked for next, so that their cache misses overlap.
@@ -60,7 +74,7 @@ impl NodeMemory {
         ids.for_each(|id| prefetch(index.bucket(index.home(id.words())).as_ptr().cast()));
     }
 
-    fn hold_one(self: &Arc<Self>, inner: &mut Inner, id: &BlockId, copy: Option<CopyName>) -> Option<Hold> {
+    pub(super) fn hold_one(self: &Arc<Self>, inner: &mut Inner, id: &BlockId, copy: Option<CopyName>) -> Option<Hold> {
         let (slot, described) = self.lookup(inner, id)?;
         let generation = inner.slots[slot as usize].generation;
         if copy.is_some_and(|copy| copy != self.name(generation)) {
@@ -105,15 +119,29 @@ impl NodeMemory {
 
     /// Which of `ids` are held, with their lengths. Counts as a use of each, from the last to the first.
     pub fn confirm(&self, ids: &[BlockId]) -> Vec<Option<(CopyName, u64)>> {
+        let answer = |inner: &Inner, _: &BlockId, found: Option<(u32, Described)>| {
+            found.map(|(slot, described)| (self.name(inner.slots[slot as usize].generation), described.len))
+        };
+        self.confirm_each(ids, answer)
+    }
+
+    /// Looks several blocks up, which is a use of those in memory, and answers for each in the same section.
+    pub(super) fn confirm_each<T: Clone>(
+        &self,
+        ids: &[BlockId],
+        answer: impl Fn(&Inner, &BlockId, Option<(u32, Described)>) -> Option<T>,
+    ) -> Vec<Option<T>> {
         let mut found = vec![None; ids.len()];
         for (ids, found) in ids.chunks(PER_LOCK).zip(found.chunks_mut(PER_LOCK)).rev() {
             let mut inner = self.inner.lock();
             self.prefetch_index(ids.iter().copied());
             let usage = inner.use_now();
             for (id, found) in ids.iter().zip(found).rev() {
-                let Some((slot, described)) = self.lookup(&inner, id) else { continue };
-                inner.mark_used(slot, &usage);
-                *found = Some((self.name(inner.slots[slot as usize].generation), described.len));
+                let in_memory = self.lookup(&inner, id);
+                if let Some((slot, _)) = in_memory {
+                    inner.mark_used(slot, &usage);
+                }
+                *found = answer(&inner, id, in_memory);
             }
         }
         found
@@ -138,17 +166,29 @@ impl NodeMemory {
         self.lookup(&self.inner.lock(), id).is_some()
     }
 
-    /// Removes a block from sight; its space is free once nobody holds it. False when it is not there. Announcers hear of
-    /// it with the next [`Inventory::wake`](crate::inventory::Inventory::wake).
+    /// Removes a block from sight, in every tier; its space is free once nobody holds it. False when it is not there. Announcers
+    /// hear of it with the next [`Inventory::wake`](crate::inventory::Inventory::wake).
     pub fn remove(&self, id: &BlockId) -> bool {
-        let mut inner = self.inner.lock();
+        self.remove_everywhere(&mut self.inner.lock(), id)
+    }
+
+    /// Removes a block from every tier, which is one change, and voids copies of it that are on their way here.
+    pub(super) fn remove_everywhere(&self, inner: &mut Inner, id: &BlockId) -> bool {
         inner.void_incoming(id);
-        let Some((slot, _)) = self.lookup(&inner, id) else { return false };
-        self.remove_slot(&mut inner, slot);
+        // The slower tiers first: memory's copy then goes as the last one.
+        let was_slower = self.slower.remove(id);
+        match self.lookup(inner, id) {
+            Some((slot, _)) => self.remove_slot(inner, slot),
+            None if was_slower => {
+                inner.stats.removed_total += 1;
+                inner.journal.push(Change::Removed(*id));
+            }
+            None => return false,
+        }
         true
     }
 
-    pub(super) fn remove_slot(&self, inner: &mut Inner, slot: u32) {
+    fn remove_slot(&self, inner: &mut Inner, slot: u32) {
         inner.stats.removed_total += 1;
         if inner.slots[slot as usize].holds == 0 {
             self.withdraw(inner, slot, State::Free);

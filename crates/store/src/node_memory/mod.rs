@@ -1,7 +1,8 @@
 //! The owner's side of a node's memory.
 //!
 //! One mutex guards everything that only the owner changes: the heap, the order of eviction, holds, the journal. Sections
-//! are short (no copying, no waiting), and readers on the same host never take it. Life cycle of a slot: free ->
+//! are short (no copying, no waiting), and readers on the same host never take it. It also orders the changes of slower
+//! tiers, where a node has some ([`Holdings`]). Life cycle of a slot: free ->
 //! [`Reservation`] -> sealed -> free, with two detours: *withdrawn* while a removed block is still held, and *damaged*,
 //! which is final. A reservation or hold that is dropped gives its space back.
 
@@ -9,6 +10,7 @@ mod browse;
 mod evict;
 mod files;
 mod hold;
+mod holdings;
 mod marked;
 mod mount;
 #[cfg(test)]
@@ -21,6 +23,7 @@ pub(crate) mod tests;
 
 pub use files::{NodeMemoryConfig, OpenError};
 pub use hold::Hold;
+pub use holdings::{Commit, Holdings, Reading};
 pub use marked::clear_socket;
 pub use reserve::{NoRoom, Reservation, Sealed, Unnamed};
 pub use stats::NodeMemoryStats;
@@ -34,7 +37,9 @@ use crate::memory_file::MemoryFile;
 use crate::protocol::{Described, Index, LINE_WORDS, State, load_sealed, retire, stamp};
 use crate::ring::host_time;
 use crate::sync::AtomicU64;
+use crate::tier::{Place, SlowerTiers};
 use files::Files;
+use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -51,6 +56,8 @@ pub struct NodeMemory {
     map: MemoryFile,
     slab: MemoryFile,
     files: Files,
+    /// The tiers below this memory.
+    slower: SlowerTiers,
     /// Short sections only: see the module's head.
     inner: Mutex<Inner>,
     /// Signalled when space may have become free without an eviction.
@@ -70,6 +77,8 @@ struct Inner {
     soft: SoftPins,
     /// Whether softly pinned blocks are being spared.
     sparing: bool,
+    /// How many blocks may still be passed over, while room is made, because slower tiers are about to have them.
+    patience: Cell<u32>,
     /// What eviction has to work around, in no order that matters: held, reserved, pinned for good, damaged.
     walls: SlotList,
     /// What was wanted for sealed blocks, by slot; most have no terms and are not here.
@@ -169,12 +178,24 @@ impl NodeMemory {
         })
     }
 
-    /// Takes a sealed block out of sight: out of the index, then out of the readers' reach. Nobody is woken for it: what
-    /// is evicted for a block that comes is announced with that block.
+    /// Where memory has the block of a sealed slot.
+    fn place_of(&self, inner: &Inner, slot: u32, described: &Described) -> Place {
+        let copy = self.name(inner.slots[slot as usize].generation);
+        Place { tier: TIER, copy, len: described.len, version: inner.version(slot) }
+    }
+
+    /// The fastest tier that has a block.
+    fn fastest(&self, inner: &Inner, id: &BlockId) -> Option<Tier> {
+        self.lookup(inner, id).map(|_| TIER).or_else(|| Some(self.slower.place(id)?.tier))
+    }
+
+    /// Takes a sealed block out of sight: out of the index, then out of the readers' reach. The node still holds it if a slower
+    /// tier has it. Nobody is woken for it: what is evicted for a block that comes is announced with that block.
     fn withdraw(&self, inner: &mut Inner, slot: u32, state: State) {
         if let Some((_, described)) = load_sealed(self.header(slot)) {
             self.index().remove(described.id, slot);
-            inner.journal.push(Change::Removed(BlockId::from_words(described.id)));
+            let id = BlockId::from_words(described.id);
+            inner.journal.push(Change::to(id, self.slower.place(&id).map(|place| place.tier)));
             inner.stats.blocks -= 1;
             inner.stats.block_bytes -= described.len;
         }
@@ -206,6 +227,7 @@ impl Inner {
             admission: config.admission.build(shape.slots),
             soft: SoftPins::default(),
             sparing: false,
+            patience: Cell::new(0),
             walls: SlotList::new(slots),
             terms: HashMap::new(),
             groups: Groups::default(),

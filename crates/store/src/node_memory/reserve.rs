@@ -240,7 +240,8 @@ impl Reservation {
             drop(inner);
             return Ok(Sealed::Void);
         }
-        let held = memory.lookup(&inner, &self.id()).map(|(slot, _)| slot);
+        let id = self.id();
+        let held = memory.lookup(&inner, &id).map(|(slot, _)| slot);
         if let Some(slot) = held.filter(|slot| self.terms.version.is_none_or(|own| inner.version(*slot) >= Some(own))) {
             let held = memory.name(inner.slots[slot as usize].generation);
             let usage = inner.use_now();
@@ -248,8 +249,14 @@ impl Reservation {
             drop(inner);
             return Ok(Sealed::Held(held));
         }
-        if let Some(older) = held {
-            memory.remove_slot(&mut inner, older);
+        let slower = memory.slower.place(&id);
+        if let Some(newer) = slower.filter(|slower| slower.version > self.terms.version) {
+            drop(inner);
+            return Ok(Sealed::Held(newer.copy));
+        }
+        // The same version in a slower tier stays there.
+        if held.is_some() || slower.is_some_and(|slower| slower.version < self.terms.version) {
+            memory.remove_everywhere(&mut inner, &id);
         }
         publish(memory.header(self.slot), stamp(self.generation, State::Sealed), &self.described);
         if !memory.index().insert(self.described.id, self.slot) {

@@ -51,15 +51,19 @@ pub(super) struct Incoming {
 }
 
 impl NodeMemory {
-    /// Removes a block if it is older than `version`, and voids copies of it that are on their way here.
+    /// Removes a block from every tier if it is older than `version`, and voids copies of it that are on their way here.
     pub fn supersede(&self, id: &BlockId, version: Version) -> SupersedeOutcome {
         let mut inner = self.inner.lock();
         inner.void_incoming(id);
-        let Some((slot, _)) = self.lookup(&inner, id) else { return SupersedeOutcome::Absent };
-        match inner.version(slot) {
-            Some(held) if held >= version && version != Version::NEVER => SupersedeOutcome::Kept(held),
-            _ => {
-                self.remove_slot(&mut inner, slot);
+        let held = match self.lookup(&inner, id) {
+            Some((slot, _)) => Some(inner.version(slot)),
+            None => self.slower.place(id).map(|place| place.version),
+        };
+        match held {
+            None => SupersedeOutcome::Absent,
+            Some(Some(held)) if held >= version && version != Version::NEVER => SupersedeOutcome::Kept(held),
+            Some(_) => {
+                self.remove_everywhere(&mut inner, id);
                 SupersedeOutcome::Removed
             }
         }
@@ -170,6 +174,11 @@ impl Inner {
     /// Whether the block that was to fill `slot` has been removed since it began to come in.
     pub(super) fn is_void(&self, slot: u32) -> bool {
         self.incoming.iter().any(|incoming| incoming.slot == slot && incoming.void)
+    }
+
+    /// Whether a block is on its way here.
+    pub(super) fn is_incoming(&self, id: &BlockId) -> bool {
+        self.incoming.iter().any(|incoming| incoming.id == id.words() && !incoming.void)
     }
 
     pub(super) fn forget_incoming(&mut self, slot: u32) {

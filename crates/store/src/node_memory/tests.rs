@@ -322,6 +322,7 @@ fn damage_in_a_block_that_was_removed_while_held_keeps_its_space_out_of_use() {
 #[test]
 fn the_journal_and_the_pages_tell_what_is_held() {
     let fixture = memory(256 << 10, 4096);
+    let holdings = Holdings::of(Arc::clone(&fixture.memory));
     let mut told: HashMap<BlockId, ()> = HashMap::new();
     let mut after = 0;
     for n in 0..300u32 {
@@ -331,9 +332,9 @@ fn the_journal_and_the_pages_tell_what_is_held() {
         }
     }
     let mut changes = Vec::new();
-    while after < fixture.memory.latest() {
+    while after < holdings.latest() {
         changes.clear();
-        fixture.memory.changes(after, 50, &mut changes).unwrap();
+        holdings.changes(after, 50, &mut changes).unwrap();
         after += changes.len() as u64;
         for change in &changes {
             match change {
@@ -344,8 +345,8 @@ fn the_journal_and_the_pages_tell_what_is_held() {
     }
     let (mut paged, mut cursor) = (Vec::new(), Some(0));
     while let Some(at) = cursor {
-        let end = fixture.memory.page(at, 13, &mut paged);
-        assert_eq!(end.as_of, fixture.memory.latest());
+        let end = holdings.page(at, 13, &mut paged);
+        assert_eq!(end.as_of, holdings.latest());
         cursor = end.next;
     }
     assert_eq!(paged.len() as u64, fixture.memory.stats().blocks);

@@ -25,7 +25,18 @@ pub(crate) fn create_with(
     (capacity, block): (u64, u64),
     (eviction, admission): (Policy, Rule),
 ) -> Arc<NodeMemory> {
-    let config = NodeMemoryConfig {
+    NodeMemory::create(&config(dir, name, epoch, (capacity, block), (eviction, admission))).unwrap()
+}
+
+/// What such a pool is made of.
+pub(crate) fn config(
+    dir: &Path,
+    name: &str,
+    epoch: Epoch,
+    (capacity, block): (u64, u64),
+    (eviction, admission): (Policy, Rule),
+) -> NodeMemoryConfig {
+    NodeMemoryConfig {
         dir: dir.to_owned(),
         name: NodeName::new(name).unwrap(),
         epoch,
@@ -33,8 +44,7 @@ pub(crate) fn create_with(
         smallest_expected_block: ByteSize(block),
         eviction,
         admission,
-    };
-    NodeMemory::create(&config).unwrap()
+    }
 }
 
 pub(crate) fn id(key: &[u8]) -> BlockId {
@@ -47,8 +57,18 @@ fn soon() -> Deadline {
 
 /// Takes space and fills it.
 pub(crate) fn reserve(memory: &Arc<NodeMemory>, key: &[u8], bytes: &[u8]) -> Result<Reservation, NoRoom> {
+    reserve_by(soon(), memory, key, bytes)
+}
+
+/// The same with another deadline.
+pub(crate) fn reserve_by(
+    deadline: Deadline,
+    memory: &Arc<NodeMemory>,
+    key: &[u8],
+    bytes: &[u8],
+) -> Result<Reservation, NoRoom> {
     let reservation =
-        memory.reserve(Key::new(key).unwrap(), id(key), bytes.len() as u64, WRITER, soon(), &|| true)?.named();
+        memory.reserve(Key::new(key).unwrap(), id(key), bytes.len() as u64, WRITER, deadline, &|| true)?.named();
     let target = reservation.address(0, bytes.len() as u64).unwrap();
     // SAFETY: the reservation is ours and long enough.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len()) };
