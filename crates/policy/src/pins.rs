@@ -54,6 +54,13 @@ impl SoftPins {
         self.by_use.iter().map(|(_, slot)| *slot)
     }
 
+    /// The slot that goes after `slot`; `None` behind the last one, and when `slot` is not in.
+    #[must_use]
+    pub fn after(&self, slot: u32) -> Option<u32> {
+        let (used, _) = self.pinned.get(&slot)?;
+        self.by_use.range((*used, slot)..).nth(1).map(|(_, next)| *next)
+    }
+
     /// Takes out a slot whose pin has ended by `now`.
     pub fn pop_ended(&mut self, now: Duration) -> Option<u32> {
         let (_, slot) = *self.by_end.first().filter(|(until, _)| *until <= now)?;
@@ -76,6 +83,7 @@ mod tests {
         pins.touch(1, 13);
         pins.touch(7, 14);
         assert_eq!(pins.from_coldest().collect::<Vec<_>>(), [2, 3, 1]);
+        assert_eq!([2, 3, 1, 7].map(|slot| pins.after(slot)), [Some(3), Some(1), None, None]);
         assert_eq!(pins.pop_ended(at(2)), None);
         assert_eq!(pins.pop_ended(at(5)), Some(2));
         assert_eq!(pins.pop_ended(at(5)), Some(1));

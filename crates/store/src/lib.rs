@@ -30,8 +30,8 @@ pub use device::DeviceWrite;
 pub use layout::{FORMAT_VERSION, FormatError, MAX_SLOTS};
 pub use mapping::{Found, MapError, Mapping};
 pub use node_memory::{
-    BlockTerms, Commit, Hold, Holdings, NoRoom, NodeMemory, NodeMemoryConfig, NodeMemoryStats, OpenError, Reading,
-    Reservation, Sealed, Unnamed, clear_socket,
+    BlockTerms, Cold, ColdCursor, Commit, Hold, Holdings, NoRoom, NodeMemory, NodeMemoryConfig, NodeMemoryStats,
+    OpenError, Reading, Reservation, Sealed, Unnamed, clear_socket,
 };
 pub use ring::{LeaseRing, LeaseWriter, host_time};
 pub use shm::ShmTransport;

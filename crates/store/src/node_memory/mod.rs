@@ -23,7 +23,7 @@ pub(crate) mod tests;
 
 pub use files::{NodeMemoryConfig, OpenError};
 pub use hold::Hold;
-pub use holdings::{Commit, Holdings, Reading};
+pub use holdings::{Cold, ColdCursor, Commit, Holdings, Reading};
 pub use marked::clear_socket;
 pub use reserve::{NoRoom, Reservation, Sealed, Unnamed};
 pub use stats::NodeMemoryStats;

@@ -14,9 +14,11 @@
 //! | dropped by the last tier that has it | removed |
 //! | removed on request, from every tier | removed |
 
+mod coldest;
 mod commit;
 mod read;
 
+pub use coldest::{Cold, ColdCursor};
 pub use commit::Commit;
 pub use read::Reading;
 

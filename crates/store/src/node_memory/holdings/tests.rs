@@ -66,9 +66,13 @@ struct Fixture {
 
 /// A memory for so many blocks.
 fn fixture(blocks: u64) -> Fixture {
+    fixture_with(blocks, Policy::default())
+}
+
+fn fixture_with(blocks: u64, policy: Policy) -> Fixture {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let page = Placed::run_bytes(BLOCK as u64, 4);
-    let config = config(dir.path(), "n", Epoch(1), (blocks * page, page / 2), (Policy::default(), Rule::default()));
+    let config = config(dir.path(), "n", Epoch(1), (blocks * page, page / 2), (policy, Rule::default()));
     let tier = Arc::new(Scripted::default());
     let holdings = Holdings::create(&config, vec![Arc::clone(&tier) as _], &|| true).unwrap();
     assert!(tier.memory.set(Arc::downgrade(holdings.memory())).is_ok());
@@ -307,4 +311,88 @@ fn look_ups_and_listings_name_the_fastest_tier() {
     let other = CopyName { generation: Generation(u64::MAX), ..disk.copy };
     assert!(matches!(fixture.holdings.read(&name(0), Some(other)), Reading::Miss));
     assert!(matches!(fixture.holdings.read(&name(1), None), Reading::Here(_)));
+}
+
+/// Everything that a walk yields, in steps of `max`.
+fn walk(fixture: &Fixture, cursor: &mut ColdCursor, max: usize) -> Vec<BlockId> {
+    let mut out = Vec::new();
+    while fixture.holdings.coldest(cursor, &*fixture.tier, max, &mut out) {}
+    out.iter().map(|cold| cold.id).collect()
+}
+
+#[test]
+fn a_walk_ahead_of_eviction_names_the_blocks_in_the_order_in_which_they_go() {
+    let fixture = fixture(8);
+    let soft = BlockTerms { pin: Pin::Soft { millis: 3_600_000 }, ..BlockTerms::default() };
+    for block in 0..2 {
+        let reservation = fixture.reserve_at_once(block).unwrap().with_terms(soft).unwrap();
+        reservation.seal(&sums(&key(block), &[1; BLOCK])).unwrap();
+    }
+    fixture.put(2..8);
+    let names = |blocks: &[u32]| blocks.iter().copied().map(name).collect::<Vec<_>>();
+    let all = names(&[2, 3, 4, 5, 6, 7, 0, 1]);
+    for max in 1..10 {
+        assert_eq!(walk(&fixture, &mut ColdCursor::default(), max), all, "softly pinned ones go last");
+    }
+    let held = fixture.memory().peek(&name(3)).unwrap();
+    fixture.spill(4);
+    fixture.tier.busy.lock().insert(name(6));
+    assert_eq!(walk(&fixture, &mut ColdCursor::default(), 3), names(&[2, 5, 7, 0, 1]));
+    drop(held);
+    let mut out = Vec::new();
+    assert!(fixture.holdings.coldest(&mut ColdCursor::default(), &*fixture.tier, 1, &mut out));
+    assert_eq!((out[0].id, out[0].len), (name(2), BLOCK as u64));
+    assert_eq!(out[0].name, fixture.memory().peek(&name(2)).unwrap().name());
+    let before = fixture.holdings.latest();
+    let _taken = [90, 91, 92].map(|block| fixture.reserve_at_once(block).unwrap());
+    let gone = [Change::Removed(name(2)), Change::Removed(name(3)), Change::Added(name(4), Tier::Disk)];
+    assert_eq!(fixture.changes_since(before), gone, "and this is how they go");
+}
+
+#[test]
+fn under_every_policy_a_walk_names_each_block_once_and_the_next_to_go_first() {
+    for policy in Policy::ALL {
+        let fixture = fixture_with(32, policy);
+        fixture.put(0..32);
+        for block in [3, 9, 3, 30, 0, 17, 9] {
+            assert!(fixture.memory().confirm(&[name(block)])[0].is_some());
+        }
+        let whole = walk(&fixture, &mut ColdCursor::default(), 100);
+        let all: BTreeSet<BlockId> = (0..32).map(name).collect();
+        assert_eq!((whole.len(), whole.iter().copied().collect()), (32, all), "{policy}");
+        for max in [1, 5, 31] {
+            assert_eq!(walk(&fixture, &mut ColdCursor::default(), max), whole, "{policy}, in steps of {max}");
+        }
+        let before = fixture.holdings.latest();
+        let _taken = fixture.reserve_at_once(99).unwrap();
+        assert_eq!(fixture.changes_since(before), [Change::Removed(whole[0])], "{policy}");
+    }
+}
+
+#[test]
+fn a_walk_ahead_of_eviction_goes_on_whatever_has_changed_since() {
+    let fixture = fixture(8);
+    fixture.put(0..8);
+    let mut cursor = ColdCursor::default();
+    let mut step = |max| {
+        let mut out = Vec::new();
+        let goes_on = fixture.holdings.coldest(&mut cursor, &*fixture.tier, max, &mut out);
+        // What was named is about to be had.
+        fixture.tier.busy.lock().extend(out.iter().map(|cold| cold.id));
+        (out.iter().map(|cold| cold.id).collect::<Vec<_>>(), goes_on)
+    };
+    let names = |blocks: &[u32]| blocks.iter().copied().map(name).collect::<Vec<_>>();
+    assert_eq!(step(2), (names(&[0, 1]), true));
+    // The block where the walk is goes: it starts anew, and passes over what it has named.
+    assert!(fixture.memory().remove(&name(1)));
+    assert_eq!(step(2), (names(&[2]), true));
+    // The block where the walk is is used: it goes last now.
+    let _ = fixture.memory().confirm(&[name(2)]);
+    assert_eq!(step(3), (names(&[3, 4]), true));
+    // The tier has given up a block that is the next to go: it comes first.
+    assert!(fixture.tier.busy.lock().remove(&name(3)));
+    let _ = fixture.memory().confirm(&[name(0)]);
+    assert_eq!(step(1), (names(&[3]), true));
+    assert_eq!(step(9), (names(&[5, 6, 7]), false));
+    assert_eq!(step(9), (Vec::new(), false), "all are named");
 }
