@@ -13,7 +13,7 @@ use tidepool_transfer::tcp::{TcpConfig, TcpTransport};
 use tidepool_types::ClientId;
 use tidepool_wire::message::{
     List, Pattern, Pin, Pull, PullOutcome, Reason, Reply, Request, Reserve, ReserveAs, ReserveItem, ReserveOutcome,
-    SealOutcome, Terms, ViewOutcome,
+    SealOutcome, Terms, Touch, ViewOutcome,
 };
 
 #[test]
@@ -74,6 +74,20 @@ fn a_node_evicts_by_the_policy_that_it_was_given() {
         assert!(node.metric("tidepool_node_evictions_total") > 50);
         assert_eq!(client.holds(b"used"), is_kept, "{policy}");
     }
+}
+
+/// A reader that was served elsewhere, as from its engine's own memory, tells of uses by id.
+#[test]
+fn blocks_touched_by_id_are_evicted_after_others() {
+    let node = start_with("touched", |config| config.capacity.0 = 1 << 20);
+    let mut client = node.tcp(1);
+    (0..100_u32).for_each(|n| client.put(&n.to_le_bytes(), &[1; 10_000]));
+    let ids = [0, 100, 1].map(|n: u32| id(&n.to_le_bytes())).to_vec();
+    assert!(client.connection.send_one_way(&Request::Touch(Touch { ids, ..Touch::default() })).unwrap());
+    (200..250_u32).for_each(|n| client.put(&n.to_le_bytes(), &[2; 10_000]));
+    assert!(node.metric("tidepool_node_evictions_total") > 40);
+    let held = [0, 1, 2, 3].map(|n: u32| client.holds(&n.to_le_bytes()));
+    assert_eq!(held, [true, true, false, false]);
 }
 
 /// Blocks that come once do not push out those that are there; what comes again does. Pinned ones come in at once.

@@ -176,6 +176,9 @@ impl Serving<'_> {
     }
 
     pub(super) fn touch(&self, touch: &Touch) -> Answer {
+        // Any client may ask for blocks by id, which counts as a use of them: so it may say that it used them. The ids come
+        // behind the slots, and the last one counts as used first.
+        self.shared.memory.confirm(&touch.ids);
         // Whoever does not have the memory mapped has read nothing in it.
         if self.memory {
             self.shared.memory.touch(&touch.slots);
