@@ -24,6 +24,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 pub(crate) struct Core {
     pub(crate) config: ClientConfig,
     pub(crate) id: ClientId,
+    /// Of the tenant that the client is of: keys have their ids under it.
+    secret: TenantSecret,
     pub(crate) catalogs: Catalogs,
     pub(crate) peers: Peers,
     pub(crate) context: Arc<Context>,
@@ -93,6 +95,7 @@ impl Core {
         };
         Ok(Self {
             id,
+            secret: TenantSecret::DEFAULT,
             catalogs,
             peers: Peers::new(Arc::clone(&context), config.local, on_mapped),
             copies: Arc::new(config.copy_threads.map_or_else(CopyPool::with_default_helpers, CopyPool::new)),
@@ -152,12 +155,12 @@ impl Core {
 
     /// The id that `key` has in the pool.
     pub(crate) fn id_of(&self, key: &[u8]) -> Result<BlockId, InvalidInput> {
-        Ok(BlockId::derive(&TenantSecret::DEFAULT, Key::new(key)?))
+        Ok(BlockId::derive(&self.secret, Key::new(key)?))
     }
 
     /// The ids that `keys` have in the pool, in order.
     pub(crate) fn ids_of<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<BlockId>, InvalidInput> {
-        BlockId::derive_all(&TenantSecret::DEFAULT, keys)
+        BlockId::derive_all(&self.secret, keys)
     }
 
     /// The id of each of `keys`, in order, or why it is no key.

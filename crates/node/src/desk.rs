@@ -23,7 +23,8 @@ impl InProcess for Desks {
     fn open(&self, client: ClientId) -> Option<Box<dyn Direct>> {
         let shared = self.node.upgrade()?;
         let process = shared.processes.here(client)?;
-        let writes = Writes::new(Arc::clone(&shared), client, Some(process));
+        let space = Arc::clone(shared.spaces.in_process());
+        let writes = Writes::new(Arc::clone(&shared), space, client, Some(process));
         Some(Box::new(Desk { shared, writes, sealing: None }))
     }
 }

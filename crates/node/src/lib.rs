@@ -33,6 +33,7 @@ mod pulls;
 mod reservations;
 mod scrub;
 mod serving;
+mod spaces;
 
 pub use access::{Access, UnknownAccess};
 pub use config::NodeConfig;

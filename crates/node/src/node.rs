@@ -6,13 +6,11 @@ use crate::counters::Counters;
 use crate::descriptors;
 use crate::desk::Desks;
 use crate::draining::Draining;
-use crate::leases::NodeLeases;
 use crate::listen::{self, Listeners, SocketFile};
 use crate::process::{Processes, add};
-use crate::pull::{Sources, UnderWay};
-use crate::pulls::LatePulls;
-use crate::reservations::Reservations;
+use crate::pull::Sources;
 use crate::scrub;
+use crate::spaces::Spaces;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -23,7 +21,7 @@ use thiserror::Error;
 use tidepool_locks::seats::Seats;
 use tidepool_locks::{Condvar, Mutex};
 use tidepool_store::inventory::Inventory as _;
-use tidepool_store::{Holdings, NodeMemory, NodeMemoryConfig, OpenError};
+use tidepool_store::{NodeMemory, OpenError};
 use tidepool_transfer::conn::Socket;
 use tidepool_transfer::direct::{self, Known};
 use tidepool_types::{ClientId, Deadline, Epoch, Metric, Value, drawn};
@@ -97,22 +95,16 @@ pub struct Node {
 /// What all threads of a node share.
 pub(crate) struct Shared {
     pub(crate) config: NodeConfig,
-    /// All that the node holds, in whatever tier.
-    pub(crate) holdings: Holdings,
+    pub(crate) spaces: Spaces,
     /// Its first tier.
-    pub(crate) memory: Arc<NodeMemory>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) processes: Processes,
-    pub(crate) reservations: Reservations,
     pub(crate) announcer: Announcer,
     pub(crate) stop: Stop,
     /// The node as a client of other nodes.
     pub(crate) client: ClientId,
     pub(crate) sources: Sources,
-    pub(crate) under_way: UnderWay,
     pub(crate) seats: Arc<Seats<Arc<Socket>>>,
-    pub(crate) leases: Arc<NodeLeases>,
-    pub(crate) pulls: LatePulls,
     pub(crate) draining: Draining,
 }
 
@@ -156,17 +148,8 @@ impl Node {
         let problem = descriptors::problem(config.max_connections, wanted_connections);
         problem.iter().for_each(|problem| tracing::warn!("{problem}"));
         let epoch = Epoch(drawn());
-        let memory = NodeMemoryConfig {
-            dir: config.dir.clone(),
-            name: config.name.clone(),
-            epoch,
-            capacity: config.capacity,
-            smallest_expected_block: config.smallest_expected_block,
-            eviction: config.eviction,
-            admission: config.admission,
-        };
-        let holdings = Holdings::create(&memory, Vec::new(), go_on)?;
-        let memory = Arc::clone(holdings.memory());
+        let spaces = Spaces::create(&config, epoch, go_on)?;
+        let announced = spaces.announced();
         let Listeners { unix, tcp, data_address, socket } = Listeners::open(&config)?;
         let socket_path = socket.0.clone();
         let info = NodeInfo {
@@ -174,12 +157,13 @@ impl Node {
             epoch,
             data_address: config.data_advertise.clone().unwrap_or_else(|| data_address.to_string()),
             socket: Some(socket_path.clone()),
-            capacity_bytes: memory.capacity(),
+            capacity_bytes: announced.memory().capacity(),
             host_hint: host_name(),
         };
         let announce = AnnounceConfig { ack_bound: config.announce_timeout, ..AnnounceConfig::default() };
-        let announcer = Announcer::start(Arc::new(holdings.clone()), info, config.catalogs.clone(), announce)
-            .map_err(|error| StartError::Announce(error.to_string()))?;
+        let announcer =
+            Announcer::start(Arc::new(announced.holdings().clone()), info, config.catalogs.clone(), announce)
+                .map_err(|error| StartError::Announce(error.to_string()))?;
         // So that the first put is known to the catalogs too.
         announcer.wait_first_contact(Deadline::after(FIRST_CONTACT), go_on);
         if !go_on() {
@@ -189,19 +173,14 @@ impl Node {
         let client = ClientId(drawn());
         let shared = Arc::new(Shared {
             sources: Sources::new(client, config.faults.clone()),
-            under_way: UnderWay::default(),
             seats: Seats::new(config.max_connections),
             config,
-            holdings,
-            memory,
+            spaces,
             processes: Processes::new(Arc::clone(&counters)),
             counters,
-            reservations: Reservations::default(),
             announcer,
             stop: Stop::default(),
             client,
-            leases: NodeLeases::new(),
-            pulls: LatePulls::default(),
             draining: Draining::default(),
         });
         let known = Some(direct::make_known(Arc::new(Desks { epoch, node: Arc::downgrade(&shared) })));
@@ -237,7 +216,7 @@ impl Node {
     /// The node's incarnation.
     #[must_use]
     pub fn epoch(&self) -> Epoch {
-        self.shared.memory.epoch()
+        self.memory().epoch()
     }
 
     /// Every number of the node.
@@ -261,7 +240,7 @@ impl Node {
     /// The node's memory.
     #[must_use]
     pub fn memory(&self) -> &Arc<NodeMemory> {
-        &self.shared.memory
+        self.shared.spaces.announced().memory()
     }
 }
 
@@ -270,16 +249,17 @@ impl Shared {
     /// answered is announced, and a catalog that keeps silent costs the bound once.
     pub(crate) fn announce_all(&self) {
         let until = Deadline::after(2 * self.config.announce_timeout);
-        if !self.announcer.wait_announced(self.holdings.latest(), until) {
+        if !self.announcer.wait_announced(self.spaces.announced().holdings().latest(), until) {
             add(&self.counters.unannounced, 1);
         }
     }
 
     pub(crate) fn metrics(&self) -> Vec<Metric> {
-        let mut metrics = self.counters.collect(&self.memory.stats(), self.memory.capacity());
+        let space = self.spaces.announced();
+        let mut metrics = self.counters.collect(&space.memory().stats(), space.memory().capacity());
         let help = "Leases noted, expired ones that have not been dropped yet included.";
-        metrics.push(Metric::new("tidepool_node_leases", help, Value::Gauge(self.leases.count())));
-        let latest = self.holdings.latest();
+        metrics.push(Metric::new("tidepool_node_leases", help, Value::Gauge(space.leases.count())));
+        let latest = space.holdings().latest();
         for catalog in self.announcer.status() {
             let help = "Changes that a catalog has not acknowledged yet.";
             let waiting = Value::Gauge(latest.saturating_sub(catalog.acknowledged));
@@ -301,7 +281,7 @@ impl Shared {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        let Shared { stop, announcer, seats, memory, config, sources, .. } = &*self.shared;
+        let Shared { stop, announcer, seats, spaces, config, sources, .. } = &*self.shared;
         stop.set();
         announcer.release();
         // New clients must not find a node that is going away.
@@ -317,18 +297,20 @@ impl Drop for Node {
         // its memory on the host.
         announcer.stop();
         sources.clear();
-        memory.remove_files();
+        spaces.all().for_each(|space| space.memory().remove_files());
         tracing::info!(node = %config.name, "stopped");
     }
 }
 
-/// Frees what ended processes held, takes in the leases of those that live, ends idle connections to other nodes, and keeps the catalogs' idea of free space fresh.
+/// Frees what ended processes held, takes in the leases of those that live, ends idle connections to other nodes, and keeps
+/// the catalogs' idea of free space fresh.
 fn watch_processes(shared: &Shared) {
     while !shared.stop.wait(REAP_EVERY) {
         shared.processes.reap();
-        shared.leases.collect();
+        shared.spaces.all().for_each(|space| space.leases.collect());
         shared.sources.drop_idle();
-        shared.announcer.set_used_bytes(shared.memory.capacity() - shared.memory.stats().free_bytes);
+        let memory = shared.spaces.announced().memory();
+        shared.announcer.set_used_bytes(memory.capacity() - memory.stats().free_bytes);
     }
 }
 

@@ -286,6 +286,7 @@ mod tests {
         let memory = NodeMemory::create(&NodeMemoryConfig {
             dir: dir.path().to_owned(),
             name: NodeName::new("n").unwrap(),
+            secret: TenantSecret::DEFAULT,
             epoch: Epoch(1),
             capacity: ByteSize(1 << 20),
             smallest_expected_block: ByteSize(4096),

@@ -6,6 +6,7 @@
 use crate::node::Shared;
 use crate::process::add;
 use std::time::{Duration, Instant};
+use tidepool_store::Space;
 
 /// The most bytes between two looks at the clock and at the stop mark.
 const STEP: u64 = 4 << 20;
@@ -21,22 +22,25 @@ pub(crate) fn run(shared: &Shared) {
         return;
     }
     let (shortest, longest) = SHORTEST_PASS;
-    let shortest = time_for(shared.memory.capacity(), rate).clamp(shortest, longest);
+    let capacity = shared.spaces.all().map(|space| space.memory().capacity()).sum();
+    let shortest = time_for(capacity, rate).clamp(shortest, longest);
     loop {
         let started = Instant::now();
-        if pass(shared, rate) || shared.stop.wait(shortest.saturating_sub(started.elapsed())) {
+        if shared.spaces.all().any(|space| pass(shared, space, rate))
+            || shared.stop.wait(shortest.saturating_sub(started.elapsed()))
+        {
             return;
         }
     }
 }
 
-/// Reads every block once. True when the node is stopping.
-fn pass(shared: &Shared, rate: u64) -> bool {
+/// Reads every block of a space once. True when the node is stopping.
+fn pass(shared: &Shared, space: &Space, rate: u64) -> bool {
     let mut next = Some(0);
     while let Some(cursor) = next {
         let started = Instant::now();
         let read;
-        (read, next) = step(shared, cursor, STEP.min(rate));
+        (read, next) = step(shared, space, cursor, STEP.min(rate));
         if shared.stop.wait(time_for(read, rate).saturating_sub(started.elapsed())) {
             return true;
         }
@@ -45,11 +49,11 @@ fn pass(shared: &Shared, rate: u64) -> bool {
 }
 
 /// Reads blocks from slot `cursor` on until `enough` bytes were looked at. Returns how many were, and where to go on.
-fn step(shared: &Shared, mut cursor: u64, enough: u64) -> (u64, Option<u64>) {
+fn step(shared: &Shared, space: &Space, mut cursor: u64, enough: u64) -> (u64, Option<u64>) {
     let mut read = 0;
     while read < enough {
-        let Some((hold, next)) = shared.memory.hold_from(cursor) else {
-            return (read + SLOT * shared.memory.slots_used().saturating_sub(cursor), None);
+        let Some((hold, next)) = space.memory().hold_from(cursor) else {
+            return (read + SLOT * space.memory().slots_used().saturating_sub(cursor), None);
         };
         let bytes = hold.bytes().len() as u64;
         hold.quarantine_if_damaged();

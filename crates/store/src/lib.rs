@@ -23,6 +23,7 @@ mod placed;
 mod protocol;
 mod ring;
 mod shm;
+mod space;
 mod sync;
 mod tier;
 
@@ -35,4 +36,5 @@ pub use node_memory::{
 };
 pub use ring::{LeaseRing, LeaseWriter, host_time};
 pub use shm::ShmTransport;
+pub use space::{Space, SpaceLimits};
 pub use tier::{Evicting, Place, SlowerTier};

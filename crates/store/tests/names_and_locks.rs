@@ -10,12 +10,13 @@ use std::path::Path;
 use tidepool_policy::admission::Rule;
 use tidepool_policy::eviction::Policy;
 use tidepool_store::{NodeMemory, NodeMemoryConfig, OpenError};
-use tidepool_types::{ByteSize, Epoch, NodeName};
+use tidepool_types::{ByteSize, Epoch, NodeName, TenantSecret};
 
 fn config(dir: &Path) -> NodeMemoryConfig {
     NodeMemoryConfig {
         dir: dir.to_owned(),
         name: NodeName::new("n").unwrap(),
+        secret: TenantSecret::DEFAULT,
         epoch: Epoch(2),
         capacity: ByteSize(1 << 20),
         smallest_expected_block: ByteSize(4096),

@@ -51,14 +51,17 @@ pub(super) fn run(args: &LsArgs) -> Outcome {
         .unwrap_or(Status::SUCCESS))
 }
 
-/// Blocks already listed: a block with replicas can come on several pages.
+/// Blocks already listed, by a digest of their keys: a block with replicas can come on several pages.
 #[derive(Default)]
 struct Seen(HashSet<BlockId>);
+
+/// What the digests are made with: no block has such an id.
+const DIGEST: TenantSecret = TenantSecret::new(*b"listed by `ls`  ");
 
 impl Seen {
     fn is_new(&mut self, key: &[u8]) -> bool {
         // An invalid key has no id. A faulty node sent it, and it is shown.
-        Key::new(key).map_or(true, |key| self.0.insert(BlockId::derive(&TenantSecret::DEFAULT, key)))
+        Key::new(key).map_or(true, |key| self.0.insert(BlockId::derive(&DIGEST, key)))
     }
 }
 

@@ -9,6 +9,7 @@ pub(crate) use under_way::UnderWay;
 
 use crate::node::Shared;
 use crate::process::add;
+use crate::spaces::LiveSpace;
 use sources::NodeSource;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use tidepool_store::{NoRoom, Reservation, Sealed};
 use tidepool_transfer::conn::ConnError;
 use tidepool_transfer::fetch::{Group, Reads, fetch};
 use tidepool_transfer::ops::{Destination, Done, Failure, ReadOp, Region, Regions};
-use tidepool_types::{BlockId, CopyName, Deadline, Epoch, InvalidInput, Key, TenantSecret};
+use tidepool_types::{BlockId, CopyName, Deadline, Epoch, InvalidInput, Key};
 use tidepool_wire::message::{BATCH_KEYS, Found, Offer, Pull, PullIds, PullOutcome, Reply, Request};
 
 /// Bytes and blocks that are reserved, and then read, together.
@@ -49,11 +50,11 @@ impl Wanted<'_> {
 
 impl<'a> Task<'a> {
     /// The blocks with the keys of a message, which were checked as it was read.
-    pub(crate) fn by_key(pull: &'a Pull) -> Result<Self, InvalidInput> {
+    pub(crate) fn by_key(space: &LiveSpace, pull: &'a Pull) -> Result<Self, InvalidInput> {
         let Pull { wait_millis, source, epoch, remove_source, keys } = pull;
         let wanted = |key: &'a Vec<u8>| {
             let key = Key::new(key)?;
-            Ok(Wanted::Key(key, BlockId::derive(&TenantSecret::DEFAULT, key)))
+            Ok(Wanted::Key(key, space.id_of(key)))
         };
         let wanted = keys.iter().map(wanted).collect::<Result<_, InvalidInput>>()?;
         Ok(Self { wait_millis: *wait_millis, source, epoch: *epoch, remove_source: *remove_source, wanted })
@@ -67,18 +68,18 @@ impl<'a> Task<'a> {
 }
 
 /// Pulls a batch; one outcome per block.
-pub(crate) fn run(shared: &Shared, task: &Task<'_>) -> Vec<PullOutcome> {
+pub(crate) fn run(shared: &Shared, space: &LiveSpace, task: &Task<'_>) -> Vec<PullOutcome> {
     let until = Deadline::after(Duration::from_millis(task.wait_millis.into()));
     let source = shared.sources.at(task.source, task.epoch);
     let outcomes = vec![PullOutcome::Unavailable; task.wanted.len()];
-    let mut pulling = Pulling { shared, task, source: &source, until, outcomes };
+    let mut pulling = Pulling { shared, space, task, source: &source, until, outcomes };
     pulling.bring_all();
     let Pulling { outcomes, .. } = pulling;
     if outcomes.iter().any(is_here) {
         shared.announce_all();
     }
     // A node that is told to move blocks from itself to itself keeps them.
-    if task.remove_source && task.epoch != shared.memory.epoch() {
+    if task.remove_source && task.epoch != space.memory().epoch() {
         let moved = task.wanted.iter().zip(&outcomes).filter(|(_, outcome)| is_here(outcome));
         remove_at_source(shared, &source, moved.map(|(wanted, _)| wanted.id()).collect(), until);
     }
@@ -102,6 +103,7 @@ fn remove_at_source(shared: &Shared, source: &NodeSource, moved: Vec<BlockId>, u
 /// One pull.
 struct Pulling<'a> {
     shared: &'a Shared,
+    space: &'a LiveSpace,
     task: &'a Task<'a>,
     source: &'a NodeSource,
     until: Deadline,
@@ -118,10 +120,6 @@ struct Offered {
     len: u64,
 }
 
-fn id_of(key: &[u8]) -> Option<BlockId> {
-    Key::new(key).ok().map(|key| BlockId::derive(&TenantSecret::DEFAULT, key))
-}
-
 impl Pulling<'_> {
     fn is_wanted(&self) -> bool {
         !self.shared.stop.is_set()
@@ -132,7 +130,7 @@ impl Pulling<'_> {
         let all = (0..self.task.wanted.len()).collect();
         let mut left = self.note_here(all, PullOutcome::Held);
         while !left.is_empty() && !self.until.has_passed() && self.is_wanted() {
-            let claim = self.shared.under_way.claim(self.ids(&left));
+            let claim = self.space.under_way.claim(self.ids(&left));
             let (mine, others): (Vec<usize>, Vec<usize>) =
                 left.into_iter().partition(|&index| claim.has(&self.task.wanted[index].id()));
             // Failing half-way leaves the rest unavailable, which is what the answer says.
@@ -140,7 +138,7 @@ impl Pulling<'_> {
                 tracing::debug!(source = self.task.source, %error, "a pull failed");
             }
             drop(claim);
-            self.shared.under_way.wait(&self.ids(&others), &|| self.is_wanted(), self.until);
+            self.space.under_way.wait(&self.ids(&others), &|| self.is_wanted(), self.until);
             left = self.note_here(others, PullOutcome::Joined);
         }
     }
@@ -151,7 +149,7 @@ impl Pulling<'_> {
 
     /// Notes for blocks that are here that they are. Returns the others.
     fn note_here(&mut self, mut indexes: Vec<usize>, outcome: PullOutcome) -> Vec<usize> {
-        let mut held = self.shared.memory.confirm(&self.ids(&indexes)).into_iter();
+        let mut held = self.space.memory().confirm(&self.ids(&indexes)).into_iter();
         indexes.retain(|&index| {
             let is_held = held.next().flatten().is_some();
             if is_held {
@@ -212,7 +210,7 @@ impl Pulling<'_> {
             let id = wanted.id();
             let key = match wanted {
                 Wanted::Key(key, _) => Some(key.as_bytes().to_vec()),
-                Wanted::Id(_) => told.filter(|key| id_of(key) == Some(id)),
+                Wanted::Id(_) => told.filter(|key| Key::new(key).is_ok_and(|key| self.space.id_of(key) == id)),
             };
             // A block under another key would be found by nobody.
             let key = key.ok_or(ConnError::Unexpected("a key that is not the block's"))?;
@@ -244,7 +242,8 @@ impl Pulling<'_> {
     }
 
     fn reserve(&self, block: &Offered, until: Deadline) -> Result<Reservation, NoRoom> {
-        let Shared { memory, client, draining, .. } = self.shared;
+        let Shared { client, draining, .. } = self.shared;
+        let memory = self.space.memory();
         let key = Key::new(&block.key).map_err(|_| NoRoom::TooLarge)?;
         if draining.is_set() {
             return Err(NoRoom::TooLarge);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tidepool_store::Hold;
 use tidepool_types::{BlockId, NodeName, Version};
 use tidepool_wire::message::{
-    Found, Judge, Judgement, KeyEntry, Keys, List, Offer, Pattern, Reason, Reply, Superseded,
+    BATCH_KEYS, Found, Judge, Judgement, KeyEntry, Keys, List, Offer, Pattern, Reason, Reply, Superseded,
 };
 
 /// Most keys of one page.
@@ -56,7 +56,7 @@ impl Serving<'_> {
         let (mut entries, mut cursor) = (Vec::new(), list.cursor);
         let limit = list.limit.clamp(1, MAX_PAGE) as usize;
         let next = loop {
-            let Some((hold, next)) = self.shared.memory.hold_from(cursor) else { break None };
+            let Some((hold, next)) = self.space().memory().hold_from(cursor) else { break None };
             if entries.len() == limit {
                 break Some(cursor);
             }
@@ -75,12 +75,12 @@ impl Serving<'_> {
             Ok(matcher) => matcher,
             Err(refusal) => return refusal,
         };
-        self.shared.memory.void_matching(|key| matcher.matches(key));
+        self.space().memory().void_matching(|key| matcher.matches(key));
         let (mut removed, mut cursor) = (0, 0);
-        while let Some((hold, next)) = self.shared.memory.hold_from(cursor) {
+        while let Some((hold, next)) = self.space().memory().hold_from(cursor) {
             cursor = next;
             if intact_key(&hold).is_some_and(|key| matcher.matches(key)) {
-                removed += u64::from(self.shared.memory.remove(&hold.id()));
+                removed += u64::from(self.space().memory().remove(&hold.id()));
                 if removed % REMOVED_TOGETHER == 0 {
                     self.shared.announce_all();
                 }
@@ -92,7 +92,7 @@ impl Serving<'_> {
 
     /// Says which blocks are leased, and removes the others if it is told to.
     pub(super) fn judge(&self, judge: &Judge) -> Answer {
-        let memory = &self.shared.memory;
+        let memory = &self.space().memory();
         let one = |(id, leased): (&BlockId, bool)| match memory.peek(id).map(|hold| hold.writer()) {
             None => Judgement::Absent,
             Some(writer) if judge.writer.is_some_and(|wanted| wanted != writer) => Judgement::Foreign,
@@ -110,9 +110,9 @@ impl Serving<'_> {
 
     /// Which of `ids` are leased. A lease on one block of a group is one on all of them.
     fn leased(&self, ids: &[BlockId]) -> Vec<bool> {
-        let groups: Vec<Vec<BlockId>> = ids.iter().map(|id| self.shared.memory.group_of(id)).collect();
+        let groups: Vec<Vec<BlockId>> = ids.iter().map(|id| self.space().memory().group_of(id)).collect();
         let asked: Vec<BlockId> = ids.iter().chain(groups.iter().flatten()).copied().collect();
-        let mut leased = self.shared.leases.leased(&asked).into_iter();
+        let mut leased = self.space().leases.leased(&asked).into_iter();
         let mut own: Vec<bool> = leased.by_ref().take(ids.len()).collect();
         for (own, group) in own.iter_mut().zip(&groups) {
             *own |= leased.by_ref().take(group.len()).fold(false, |any, leased| any | leased);
@@ -122,18 +122,22 @@ impl Serving<'_> {
 
     /// Removes copies that are older than a version, and says who else may have them.
     pub(super) fn supersede(&self, items: &[(BlockId, Version)]) -> Answer {
-        let outcomes = items.iter().map(|(id, version)| self.shared.memory.supersede(id, *version)).collect();
+        let outcomes = items.iter().map(|(id, version)| self.space().memory().supersede(id, *version)).collect();
         self.shared.announce_all();
         let asked: HashSet<BlockId> = items.iter().map(|(id, _)| *id).collect();
-        let pullers = self.shared.pulls.pullers(|id| asked.contains(id));
+        let pullers = self.space().pulls.pullers(|id| asked.contains(id));
         Answer::Reply(Reply::Superseded(Superseded { items: outcomes, pullers }))
     }
 
     /// Tells a node that is about to copy blocks which of them are here, and remembers it.
     pub(super) fn offer(&self, offer: Offer) -> Answer {
+        if offer.keys_wanted && offer.ids.len() > BATCH_KEYS {
+            let message = format!("an offer of {} blocks: with keys wanted at most {BATCH_KEYS}", offer.ids.len());
+            return Answer::Refuse(Reason::Invalid, message);
+        }
         match NodeName::new(offer.node) {
             Ok(node) => {
-                self.shared.pulls.note(node, &offer.ids);
+                self.space().pulls.note(node, &offer.ids);
                 match offer.keys_wanted {
                     true => self.confirm_with_keys(&offer.ids),
                     false => self.confirm(&offer.ids),
@@ -145,7 +149,7 @@ impl Serving<'_> {
 
     /// As [`Serving::confirm`], with the keys of the blocks that are held.
     fn confirm_with_keys(&self, ids: &[BlockId]) -> Answer {
-        let memory = &self.shared.memory;
+        let memory = &self.space().memory();
         let mut found = Found::from(memory.confirm(ids));
         for (id, copy) in ids.iter().zip(&mut found.copies) {
             let held = copy.and_then(|_| memory.peek(id));
@@ -162,11 +166,11 @@ impl Serving<'_> {
     /// Takes no new blocks for a while. A block counts as on its way from before it is looked whether this is so.
     pub(super) fn drain(&self, period: Duration) -> Answer {
         self.shared.draining.set(period);
-        Answer::Reply(Reply::Count(self.shared.memory.stats().reserved))
+        Answer::Reply(Reply::Count(self.space().memory().stats().reserved))
     }
 
     pub(super) fn remove(&self, ids: &[BlockId]) -> Answer {
-        let removed = ids.iter().map(|id| self.shared.memory.remove(id)).collect();
+        let removed = ids.iter().map(|id| self.space().memory().remove(id)).collect();
         self.shared.announce_all();
         Answer::Reply(Reply::Removed(removed))
     }
@@ -177,7 +181,7 @@ impl Serving<'_> {
     }
 
     pub(super) fn describe(&self, id: &BlockId) -> Answer {
-        let held = self.shared.memory.peek(id);
+        let held = self.space().memory().peek(id);
         let entries = held.iter().filter_map(|hold| Some(entry(hold, intact_key(hold)?))).collect();
         self.note_lease(held.iter().map(Hold::id));
         Answer::Reply(Reply::Keys(Keys { entries, next: None }))

@@ -8,6 +8,7 @@ use crate::leases::OpenRing;
 use crate::node::Shared;
 use crate::process::add;
 use crate::pull::Task;
+use crate::spaces::LiveSpace;
 use read::pinned;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -84,7 +85,9 @@ impl<'a> Serving<'a> {
         voice: &Voice,
     ) -> Result<Self, ConnError> {
         let until = Deadline::after(HELLO_BUDGET);
-        let Hello { client, wants_memory } = connection.accept_hello(until)?;
+        let hello = connection.accept_hello(until)?;
+        let Hello { client, wants_memory } = hello;
+        let space = Arc::clone(shared.spaces.at_hello(&hello));
         voice.raise();
         connection.set_frame_budget(FRAME_BUDGET);
         let memory = local && wants_memory;
@@ -92,20 +95,18 @@ impl<'a> Serving<'a> {
         let node = shared.config.name.to_string();
         let writable = process.is_some();
         let build = env!("CARGO_PKG_VERSION").to_owned();
-        let welcome = Welcome { node, epoch: shared.memory.epoch(), memory, writable, build };
-        let writes = Writes::new(Arc::clone(shared), client, process);
+        let welcome = Welcome { node, epoch: space.memory().epoch(), memory, writable, build };
+        let writes = Writes::new(Arc::clone(shared), space, client, process);
         let mut serving = Self { shared, connection, memory, writes, named: Vec::new(), lease: None, ring: None };
-        let [map, slab] = shared.memory.readable();
-        let fds = [map, slab, shared.memory.writable()];
-        let fds = if !memory {
-            &fds[..0]
-        } else if writable {
-            &fds[..]
-        } else {
-            &fds[..2]
-        };
-        serving.connection.welcome(welcome, fds, until)?;
+        let descriptors = if memory { serving.writes.space().descriptors(writable) } else { Vec::new() };
+        serving.connection.welcome(welcome, &descriptors, until)?;
+        drop(descriptors);
         Ok(serving)
+    }
+
+    /// The space of the connection's client.
+    fn space(&self) -> &LiveSpace {
+        self.writes.space()
     }
 
     fn run(&mut self) -> ConnError {
@@ -191,11 +192,13 @@ impl<'a> Serving<'a> {
             Request::Remove(ids) => self.remove(&ids),
             Request::RemoveMatching(pattern) => self.remove_matching(&pattern),
             Request::List(list) => self.list(&list),
-            Request::Pull(pull) => match Task::by_key(&pull) {
-                Ok(task) => Answer::Reply(Reply::Pulled(crate::pull::run(self.shared, &task))),
+            Request::Pull(pull) => match Task::by_key(self.space(), &pull) {
+                Ok(task) => Answer::Reply(Reply::Pulled(crate::pull::run(self.shared, self.space(), &task))),
                 Err(error) => Answer::Refuse(Reason::Invalid, error.to_string()),
             },
-            Request::PullIds(pull) => Answer::Reply(Reply::Pulled(crate::pull::run(self.shared, &Task::by_id(&pull)))),
+            Request::PullIds(pull) => {
+                Answer::Reply(Reply::Pulled(crate::pull::run(self.shared, self.space(), &Task::by_id(&pull))))
+            }
             Request::Stat => self.stat(),
             Request::Describe(id) => self.describe(&id),
             Request::Lease(millis) => {

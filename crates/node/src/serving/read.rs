@@ -3,7 +3,6 @@
 use super::{Answer, SEND_BUDGET, Serving};
 use crate::counters::Counters;
 use crate::leases::NodeLeases;
-use crate::node::Shared;
 use crate::process::{add, add_at_most};
 use rustix::fd::AsFd as _;
 use std::time::{Duration, Instant};
@@ -90,7 +89,8 @@ impl Serving<'_> {
     pub(super) fn get(&mut self, number: u64, get: &Get) -> Result<Answer, ConnError> {
         let started = Instant::now();
         let counters = &self.shared.counters;
-        let Shared { holdings, leases, .. } = &**self.shared;
+        let space = self.writes.space();
+        let (holdings, leases) = (space.holdings(), &space.leases);
         let source = Source { holdings, counters, reader: self.writes.client, leases, lease: self.lease };
         // A reader that stopped waiting must not keep blocks held.
         let budget = Duration::from_millis(get.wait_millis.into()).min(SEND_BUDGET);
@@ -108,9 +108,9 @@ impl Serving<'_> {
             let message = "views need a Unix socket and a process that the node can watch";
             return Answer::Refuse(Reason::NotHere, message.to_owned());
         };
-        let limit = self.shared.config.view_limit.0;
+        let limit = self.space().limits().view_bytes;
         let one = |id: &BlockId| {
-            let Some(hold) = self.shared.memory.hold(id, None) else { return ViewOutcome::Miss };
+            let Some(hold) = self.space().memory().hold(id, None) else { return ViewOutcome::Miss };
             let (offset, len) = (hold.offset(), hold.bytes().len() as u64);
             match process.add_view(hold, limit) {
                 Ok(slot) => ViewOutcome::Pinned { slot, offset, len },
@@ -129,13 +129,13 @@ impl Serving<'_> {
     /// Leases blocks that this connection has been told of, if it wants that.
     pub(super) fn note_lease(&self, ids: impl IntoIterator<Item = BlockId>) {
         if let Some(lease) = self.lease {
-            self.shared.leases.note(ids, lease);
+            self.space().leases.note(ids, lease);
         }
     }
 
     /// Hands out a ring for the leases of what the client reads through shared memory.
     pub(super) fn open_ring(&mut self, number: u64) -> Result<Answer, ConnError> {
-        let opened = if self.memory { self.shared.leases.open_ring() } else { Ok(None) };
+        let opened = if self.memory { self.space().leases.open_ring() } else { Ok(None) };
         match opened {
             Ok(Some((ring, descriptor))) => {
                 self.ring = Some(ring);
@@ -163,7 +163,7 @@ impl Serving<'_> {
 
     /// Answers a put's question whether blocks are held. A yes answers that put, so the catalogs must know of it.
     pub(super) fn confirm(&self, ids: &[BlockId]) -> Answer {
-        let found = self.shared.memory.confirm(ids);
+        let found = self.space().memory().confirm(ids);
         if found.iter().any(Option::is_some) {
             self.shared.announce_all();
         }
@@ -178,10 +178,10 @@ impl Serving<'_> {
     pub(super) fn touch(&self, touch: &Touch) -> Answer {
         // Any client may ask for blocks by id, which counts as a use of them: so it may say that it used them. The ids come
         // behind the slots, and the last one counts as used first.
-        self.shared.memory.confirm(&touch.ids);
+        self.space().memory().confirm(&touch.ids);
         // Whoever does not have the memory mapped has read nothing in it.
         if self.memory {
-            self.shared.memory.touch(&touch.slots);
+            self.space().memory().touch(&touch.slots);
             let counters = &self.shared.counters;
             let hits = touch.hits.min(MOST_HITS);
             add_at_most(&counters.shm_hits, hits);
@@ -195,7 +195,7 @@ impl Serving<'_> {
     pub(super) fn verify(&self, copies: &[(BlockId, CopyName)]) -> Answer {
         for (id, copy) in copies {
             add(&self.shared.counters.corrupt_reports, 1);
-            self.shared.memory.verify(id, *copy);
+            self.space().memory().verify(id, *copy);
         }
         Answer::None
     }

@@ -4,34 +4,36 @@ use super::{Answer, FRAME_BUDGET, Serving};
 use crate::node::Shared;
 use crate::process::{Charge, Process, add};
 use crate::reservations::Open;
+use crate::spaces::LiveSpace;
 use rustc_hash::FxHashSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tidepool_policy::admission::Rule;
-use tidepool_store::{BlockTerms, NoRoom, Reservation, Sealed, Unnamed};
+use tidepool_store::{BlockTerms, NoRoom, Reservation, Sealed, Space, Unnamed};
 use tidepool_transfer::conn::ConnError;
 use tidepool_transfer::ops::Region;
 use tidepool_transfer::tcp::serve::recv_write;
-use tidepool_types::{BlockId, ClientId, CopyName, Deadline, InvalidInput, Key, TenantSecret, check_block_len};
+use tidepool_types::{BlockId, ClientId, CopyName, Deadline, InvalidInput, Key, check_block_len};
 use tidepool_wire::checksum::BlockChecksum;
 use tidepool_wire::message::{
     Reason, Reply, Reserve, ReserveItem, ReserveOutcome, Seal, SealItem, SealOutcome, SlotName, Terms, Write,
 };
 
 /// The keys and ids of a batch, if all that it asks for can be.
-fn checked(items: &[ReserveItem]) -> Result<(Vec<Key<'_>>, Vec<BlockId>), InvalidInput> {
+fn checked<'a>(space: &Space, items: &'a [ReserveItem]) -> Result<(Vec<Key<'a>>, Vec<BlockId>), InvalidInput> {
     items.iter().try_for_each(|item| check_block_len(item.len))?;
     let keys = items.iter().map(|item| Key::new(&item.key)).collect::<Result<Vec<_>, _>>()?;
-    let ids = BlockId::derive_all(&TenantSecret::DEFAULT, &keys)?;
+    let ids = space.ids_of(&keys)?;
     Ok((keys, ids))
 }
 
 /// Space for a block, and what it counts against its process's bound.
-type Space<'k> = (Unnamed<'k>, Option<Charge>);
+type Room<'k> = (Unnamed<'k>, Option<Charge>);
 
 /// One writer's reservations. Dropping it frees them, except those that its process could still be writing to.
 pub(crate) struct Writes {
     pub(super) shared: Arc<Shared>,
+    space: Arc<LiveSpace>,
     pub(super) client: ClientId,
     /// The writer's process, when it is on this host and can be watched.
     pub(super) process: Option<Arc<Process>>,
@@ -44,7 +46,7 @@ pub(crate) struct Writes {
 impl Drop for Writes {
     fn drop(&mut self) {
         for name in std::mem::take(&mut self.mine) {
-            let taken = self.shared.reservations.take(name, self.client, Deadline::after(FRAME_BUDGET));
+            let taken = self.space.reservations.take(name, self.client, Deadline::after(FRAME_BUDGET));
             if let (Some(open), Some(process)) = (taken, &self.process)
                 && open.is_mapped()
             {
@@ -59,8 +61,18 @@ impl Drop for Writes {
 
 impl Writes {
     /// For `client`, whose process has been counted as connected once more.
-    pub(crate) fn new(shared: Arc<Shared>, client: ClientId, process: Option<Arc<Process>>) -> Self {
-        Self { shared, client, process, mine: FxHashSet::default(), is_news: false }
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        space: Arc<LiveSpace>,
+        client: ClientId,
+        process: Option<Arc<Process>>,
+    ) -> Self {
+        Self { shared, space, client, process, mine: FxHashSet::default(), is_news: false }
+    }
+
+    /// The space that it all happens in.
+    pub(super) fn space(&self) -> &LiveSpace {
+        &self.space
     }
 
     /// Waits until the catalogs know of what puts are to be answered with.
@@ -80,13 +92,13 @@ impl Writes {
             return Answer::Refuse(Reason::NotHere, message.to_owned());
         }
         let deadline = Deadline::after(Duration::from_millis(reserve.wait_millis.into()));
-        let (keys, ids) = match checked(&reserve.items) {
+        let (keys, ids) = match checked(&self.space, &reserve.items) {
             Ok(checked) => checked,
             Err(error) => return Answer::Refuse(Reason::Invalid, error.to_string()),
         };
         // A version takes the place of what is held, which its seal decides.
         let held = match terms.version {
-            None => self.shared.memory.confirm(&ids),
+            None => self.space().memory().confirm(&ids),
             Some(_) => vec![None; ids.len()],
         };
         // "Held" answers the put: like any answered put it must be known to the catalogs.
@@ -110,7 +122,7 @@ impl Writes {
             space
         };
         let spaces: Vec<_> = held.into_iter().enumerate().map(one).collect();
-        let named = |space: Result<Space<'_>, _>| space.map(|(unnamed, charge)| (unnamed.named(), charge));
+        let named = |space: Result<Room<'_>, _>| space.map(|(unnamed, charge)| (unnamed.named(), charge));
         let reservations: Vec<_> = spaces.into_iter().map(named).collect();
         let opened = |reservation: Result<_, _>| reservation.map_or_else(|outcome| outcome, |taken| self.open(taken));
         Answer::Reply(Reply::Reserved(reservations.into_iter().map(opened).collect()))
@@ -123,14 +135,14 @@ impl Writes {
         terms: BlockTerms,
         mapped: bool,
         (until, is_wanted): (Deadline, &dyn Fn() -> bool),
-    ) -> Result<Space<'k>, ReserveOutcome> {
+    ) -> Result<Room<'k>, ReserveOutcome> {
         let charge = match (mapped, &self.process) {
             (false, _) => None,
             (true, Some(process)) => {
-                let limit = self.shared.config.quarantine_limit.0;
+                let limit = self.space.limits().quarantine_bytes;
                 // Open ones are late all at once when the process loses its sockets. A quarter of the pool is room for large
                 // batches.
-                let charge = process.charge(len, limit, limit.max(self.shared.memory.capacity() / 4));
+                let charge = process.charge(len, limit, limit.max(self.space().memory().capacity() / 4));
                 Some(charge.ok_or(ReserveOutcome::UseSocket)?)
             }
             (true, None) => return Err(ReserveOutcome::UseSocket),
@@ -141,10 +153,10 @@ impl Writes {
         }
         // What somebody wants terms for is wanted for certain.
         let is_judged = terms == BlockTerms::default() && self.shared.config.admission != Rule::All;
-        if is_judged && !self.shared.memory.admits(key, &id, len) {
+        if is_judged && !self.space().memory().admits(key, &id, len) {
             return Err(ReserveOutcome::Declined);
         }
-        let reserved = self.shared.memory.reserve(key, id, len, self.client, until, is_wanted);
+        let reserved = self.space().memory().reserve(key, id, len, self.client, until, is_wanted);
         // At once: space that the terms are refused for is the next block's.
         match reserved.and_then(|unnamed| unnamed.with_terms(terms)) {
             Ok(unnamed) => Ok((unnamed, charge)),
@@ -160,7 +172,7 @@ impl Writes {
             return ReserveOutcome::NoSpace;
         }
         let offset = reservation.offset();
-        let slot = self.shared.reservations.add(Open::new(reservation, self.client, charge));
+        let slot = self.space.reservations.add(Open::new(reservation, self.client, charge));
         self.mine.insert(slot);
         ReserveOutcome::Taken { slot, offset }
     }
@@ -171,8 +183,8 @@ impl Writes {
         for slot in &slots {
             self.mine.remove(slot);
         }
-        let open = self.shared.reservations.take_all(&slots, self.client, until);
-        self.shared.memory.prefetch_index(open.iter().flatten().map(Open::id));
+        let open = self.space.reservations.take_all(&slots, self.client, until);
+        self.space().memory().prefetch_index(open.iter().flatten().map(Open::id));
         // From the last to the first: of a prefix, what is behind is to be evicted before what it needs.
         let each = seal.items.iter().zip(open).rev();
         let mut outcomes: Vec<SealOutcome> = each.map(|(item, open)| self.seal_one(item, open)).collect();
@@ -205,7 +217,7 @@ impl Writes {
         for slot in slots {
             self.mine.remove(slot);
             // Dropped here: a client that aborts says that it no longer writes.
-            let _ = self.shared.reservations.take(*slot, self.client, Deadline::after(Duration::ZERO));
+            let _ = self.space.reservations.take(*slot, self.client, Deadline::after(Duration::ZERO));
         }
         if let (true, Some(process)) = (slots.is_empty(), &self.process) {
             process.release_late();
@@ -232,8 +244,8 @@ impl Serving<'_> {
     /// Writes and a seal in one. What is left of the payload when it is refused is thrown away.
     pub(super) fn fill(&mut self, seal: &Seal, payload_len: u64) -> Result<Answer, ConnError> {
         let refused = |message: String| Ok(Answer::Refuse(Reason::Invalid, message));
-        let Writes { shared, client, .. } = &self.writes;
-        let len_of = |item: &SealItem| shared.reservations.with(item.slot, *client, |open| open.reservation.len());
+        let Writes { space, client, .. } = &self.writes;
+        let len_of = |item: &SealItem| space.reservations.with(item.slot, *client, |open| open.reservation.len());
         let Some(lens) = seal.items.iter().map(len_of).collect::<Option<Vec<u64>>>() else {
             return refused("a fill of a reservation that is not open".to_owned());
         };
@@ -254,7 +266,7 @@ impl Serving<'_> {
     fn receive(&mut self, slot: SlotName, offset: u64, len: u64) -> Result<Option<bool>, ConnError> {
         let until = Deadline::after(FRAME_BUDGET);
         let receiver = self.connection.receiver();
-        let received = self.shared.reservations.with(slot, self.writes.client, |open| {
+        let received = self.writes.space.reservations.with(slot, self.writes.client, |open| {
             let Some(start) = open.reservation.address(offset, len).filter(|_| len > 0) else {
                 return Ok::<_, ConnError>(false);
             };

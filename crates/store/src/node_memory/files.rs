@@ -16,7 +16,7 @@ use thiserror::Error;
 use tidepool_locks::{Condvar, Mutex};
 use tidepool_policy::admission::Rule;
 use tidepool_policy::eviction::Policy;
-use tidepool_types::{ByteSize, Epoch, NodeName};
+use tidepool_types::{ByteSize, Epoch, NodeName, TenantSecret};
 
 /// What a pool is made of.
 #[derive(Debug, Clone)]
@@ -25,6 +25,8 @@ pub struct NodeMemoryConfig {
     pub dir: PathBuf,
     /// The owner's name.
     pub name: NodeName,
+    /// The secret of the tenant whose blocks these are.
+    pub secret: TenantSecret,
     /// The owner's incarnation.
     pub epoch: Epoch,
     /// Bytes for blocks.
@@ -204,7 +206,7 @@ impl NodeMemory {
         };
         let (freed, changed) = (Condvar::new(), Condvar::new());
         let inner = Mutex::new(Inner::empty(shape, config));
-        Ok(Arc::new(Self { shape, map, slab, files, slower, inner, freed, changed }))
+        Ok(Arc::new(Self { secret: config.secret, shape, map, slab, files, slower, inner, freed, changed }))
     }
 }
 

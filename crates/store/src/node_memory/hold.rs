@@ -7,7 +7,7 @@ use crate::memory_file::prefetch;
 use crate::placed::Placed;
 use crate::protocol::{Described, State, retire, stamp};
 use std::sync::Arc;
-use tidepool_types::{BlockId, ClientId, CopyName, Generation, Key, TenantSecret, chunk_count};
+use tidepool_types::{BlockId, ClientId, CopyName, Generation, Key, chunk_count};
 use tidepool_wire::checksum::BlockChecksum;
 use tidepool_wire::message::SlotName;
 
@@ -246,7 +246,7 @@ impl Hold {
     /// The block's key; `None` when what is stored is damaged. A key has no checksum: the block's id is made from it.
     pub fn key(&self) -> Option<&[u8]> {
         let key = Key::new(self.behind(self.placed().key_at(), self.described.key_len)).ok()?;
-        (BlockId::derive(&TenantSecret::DEFAULT, key) == self.id()).then_some(key.as_bytes())
+        (BlockId::derive(self.memory.secret(), key) == self.id()).then_some(key.as_bytes())
     }
 
     /// One checksum per chunk.

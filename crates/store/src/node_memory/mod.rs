@@ -48,10 +48,12 @@ use tidepool_locks::{Condvar, Mutex};
 use tidepool_policy::admission::Admission;
 use tidepool_policy::eviction::{Eviction, Use};
 use tidepool_policy::{Groups, SlotList, SoftPins};
-use tidepool_types::{BlockId, CopyName, Epoch, Generation, Tier};
+use tidepool_types::{BlockId, CopyName, Epoch, Generation, TenantSecret, Tier};
 
 /// A node's memory, as its owner sees it.
 pub struct NodeMemory {
+    /// Blocks have their ids under it.
+    secret: TenantSecret,
     shape: Shape,
     map: MemoryFile,
     slab: MemoryFile,
@@ -132,6 +134,11 @@ impl NodeMemory {
     /// The node's incarnation.
     pub fn epoch(&self) -> Epoch {
         self.shape.epoch
+    }
+
+    /// The secret under which blocks have their ids.
+    pub fn secret(&self) -> &TenantSecret {
+        &self.secret
     }
 
     /// Bytes for blocks.

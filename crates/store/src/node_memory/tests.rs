@@ -67,6 +67,7 @@ fn config_in(dir: &tempfile::TempDir, capacity: u64, smallest_expected_block: u6
     NodeMemoryConfig {
         dir: dir.path().to_owned(),
         name: NodeName::new("n").unwrap(),
+        secret: TenantSecret::DEFAULT,
         epoch: Epoch(1),
         capacity: ByteSize(capacity),
         smallest_expected_block: ByteSize(smallest_expected_block),

@@ -39,6 +39,7 @@ pub(crate) fn config(
     NodeMemoryConfig {
         dir: dir.to_owned(),
         name: NodeName::new(name).unwrap(),
+        secret: TenantSecret::DEFAULT,
         epoch,
         capacity: ByteSize(capacity),
         smallest_expected_block: ByteSize(block),
