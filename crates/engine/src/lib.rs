@@ -3,9 +3,9 @@
 //!
 //! It has one part for each side of an engine:
 //!
-//! - [`Lookup`], for the scheduler: the length of a request's prefix that can be loaded. An answer comes at once or on
-//!   a later call, so that no step blocks. `Lookup` makes the keys from the engine's packed block hashes, for all ranks and KV
-//!   groups at once, and [`plan`] makes one length of the answers.
+//! - [`Lookup`], for the scheduler: the length of a request's prefix that can be loaded, and where its blocks are. An answer
+//!   comes at once or on a later call, so that no step blocks. `Lookup` makes the keys from the engine's packed block hashes,
+//!   for all ranks and KV groups at once, and [`plan`] makes one length of the answers.
 //! - [`Transfers`], for a worker: saves and loads of blocks, submitted as jobs and polled. A [`Mover`] reaches the
 //!   engine's memory: [`HostMover`] memory of this process, [`DeviceMover`] a GPU's. A [`Layout`] says where the blocks
 //!   lie.
@@ -32,6 +32,7 @@
 #![deny(unsafe_code)]
 
 mod crew;
+mod found;
 mod keys;
 mod layout;
 mod lookup;
@@ -40,6 +41,7 @@ pub mod plan;
 mod replicas;
 mod transfers;
 
+pub use found::Found;
 pub use keys::{Hashes, KeyPrefix};
 pub use layout::{Layout, LayoutError, Piece};
 pub use lookup::{Chain, Lookup, LookupConfig, LookupStats};

@@ -6,6 +6,7 @@
 //! last hash and the start name the whole question: requests with the same prompt share one answer.
 
 use crate::crew::Crew;
+use crate::found::Found;
 use crate::keys::{Hashes, KeyPrefix};
 use crate::plan::{Need, Window, longest};
 use std::collections::{HashMap, VecDeque};
@@ -108,14 +109,13 @@ struct Answers {
     stored: u64,
 }
 
-#[derive(Clone, Copy)]
 enum Answer {
     /// `stored` is the number of stores when the question was asked.
     Pending { stored: u64 },
     /// `told` is when the answer was first given; until then it does not age, or an engine with long steps would ask
     /// for ever. Where blocks were missing, `missed_at` is the number of stores by then: after another store the blocks
     /// may be there.
-    Known { run: usize, told: Option<Instant>, missed_at: Option<u64> },
+    Known { found: Arc<Found>, told: Option<Instant>, missed_at: Option<u64> },
 }
 
 impl Lookup {
@@ -146,19 +146,27 @@ impl Lookup {
     /// again. `hashes` are those after `skip`. Waits for at most `patience`.
     #[must_use]
     pub fn ask(&self, hashes: Hashes, skip: usize, patience: Duration) -> Option<usize> {
-        let Some(last) = hashes.last() else { return Some(0) };
+        self.find(hashes, skip, patience).map(|found| found.run)
+    }
+
+    /// As [`Lookup::ask`], with the place of each block.
+    #[must_use]
+    pub fn find(&self, hashes: Hashes, skip: usize, patience: Duration) -> Option<Arc<Found>> {
+        let nothing = || Some(Arc::default());
+        let Some(last) = hashes.last() else { return nothing() };
         if self.shared.chains.is_empty() || !skip.is_multiple_of(self.shared.unit) {
-            return Some(0);
+            return nothing();
         }
         let name = [&(skip as u64).to_le_bytes(), last].concat();
         if let Some(answer) = self.shared.recall(&name) {
             return answer.or_else(|| self.shared.wait(&name, patience));
         }
-        let question = Question { shared: Arc::clone(&self.shared), name: name.clone(), hashes, run: 0 };
+        let found = Found::default();
+        let question = Question { shared: Arc::clone(&self.shared), name: name.clone(), hashes, found };
         if let Err(Work::Question(refused)) = self.crew.give(Work::Question(question)) {
             count(&self.shared.counters.refused, 1);
             drop(refused);
-            return Some(0);
+            return nothing();
         }
         self.shared.wait(&name, patience)
     }
@@ -196,42 +204,43 @@ struct Question {
     shared: Arc<Shared>,
     name: Vec<u8>,
     hashes: Hashes,
-    run: usize,
+    found: Found,
 }
 
 impl Question {
     fn work_out(mut self) {
         let (began, counters) = (Instant::now(), &self.shared.counters);
-        self.run = self.shared.measure(&self.hashes);
+        self.found = self.shared.measure(&self.hashes);
         count(&counters.lookups, 1);
         count(&counters.blocks_asked, self.hashes.len() as u64);
-        count(&counters.blocks_found, self.run as u64);
+        count(&counters.blocks_found, self.found.run as u64);
         count(&counters.micros, began.elapsed().as_micros() as u64);
     }
 }
 
 impl Drop for Question {
     fn drop(&mut self) {
-        self.shared.learn(&self.name, self.run, self.run == self.hashes.len());
+        let is_whole = self.found.run == self.hashes.len();
+        self.shared.learn(&self.name, std::mem::take(&mut self.found), is_whole);
     }
 }
 
 impl Shared {
     /// The answer, if it is known; `Some(None)` while it is pending; `None` for a new question, which is pending from
     /// now on.
-    fn recall(&self, name: &[u8]) -> Option<Option<usize>> {
+    fn recall(&self, name: &[u8]) -> Option<Option<Arc<Found>>> {
         let mut answers = self.answers.lock();
         let stored = answers.stored;
         match answers.by_question.get_mut(name) {
             Some(Answer::Pending { .. }) => return Some(None),
-            Some(Answer::Known { run, told, missed_at }) => match told {
+            Some(Answer::Known { found, told, missed_at }) => match told {
                 None => {
                     *told = Some(Instant::now());
-                    return Some(Some(*run));
+                    return Some(Some(Arc::clone(found)));
                 }
                 Some(since) if since.elapsed() < self.config.fresh && missed_at.is_none_or(|at| at == stored) => {
                     count(&self.counters.remembered, 1);
-                    return Some(Some(*run));
+                    return Some(Some(Arc::clone(found)));
                 }
                 Some(_) => {}
             },
@@ -248,25 +257,25 @@ impl Shared {
         None
     }
 
-    fn learn(&self, name: &[u8], run: usize, is_whole: bool) {
+    fn learn(&self, name: &[u8], found: Found, is_whole: bool) {
         let mut answers = self.answers.lock();
         // A question that was forgotten meanwhile is asked again.
         if let Some(answer) = answers.by_question.get_mut(name)
             && let Answer::Pending { stored } = *answer
         {
-            *answer = Answer::Known { run, told: None, missed_at: (!is_whole).then_some(stored) };
+            *answer = Answer::Known { found: Arc::new(found), told: None, missed_at: (!is_whole).then_some(stored) };
         }
         drop(answers);
         self.arrived.notify_all();
     }
 
-    fn wait(&self, name: &[u8], patience: Duration) -> Option<usize> {
+    fn wait(&self, name: &[u8], patience: Duration) -> Option<Arc<Found>> {
         let until = Instant::now() + patience;
         let mut answers = self.answers.lock();
         loop {
-            if let Some(Answer::Known { run, told, .. }) = answers.by_question.get_mut(name) {
+            if let Some(Answer::Known { found, told, .. }) = answers.by_question.get_mut(name) {
                 told.get_or_insert_with(Instant::now);
-                return Some(*run);
+                return Some(Arc::clone(found));
             }
             if Instant::now() >= until || self.arrived.wait_until(&mut answers, until).timed_out() {
                 return None;
@@ -274,28 +283,29 @@ impl Shared {
         }
     }
 
-    /// Asks the pool for the length of the prefix.
-    fn measure(&self, hashes: &Hashes) -> usize {
+    /// Asks the pool for the length of the prefix, and the places of its blocks.
+    fn measure(&self, hashes: &Hashes) -> Found {
         let keys = |chain: &Chain, most: usize| -> Vec<Vec<u8>> {
             hashes.every(chain.step).take(most / chain.step).map(|hash| chain.prefix.key(hash)).collect()
         };
         let full: Vec<&Chain> = self.chains.iter().filter(|chain| chain.need == Need::All).collect();
         let wanted: Vec<_> = full.iter().map(|chain| keys(chain, hashes.len())).collect();
-        let Ok(matches) = self.client.match_prefix(&wanted) else { return 0 };
+        let Ok(matches) = self.client.match_prefix(&wanted) else { return Found::default() };
         let runs = matches.chains.iter().zip(&full).map(|(found, chain)| found.run() * chain.step);
         let most = runs.min().unwrap_or(hashes.len());
 
         let parted: Vec<(&Chain, usize)> =
             self.chains.iter().filter_map(|chain| Some((chain, window(chain)?))).collect();
         let wanted: Vec<_> = parted.iter().map(|(chain, _)| keys(chain, most)).collect();
-        let Ok(held) = self.client.exists(&wanted.concat()) else { return 0 };
+        let Ok(held) = self.client.exists(&wanted.concat()) else { return Found::default() };
         let mut rest = &held[..];
         let windows = parted.iter().zip(&wanted).map(|((chain, blocks), keys)| {
             let (held, after) = rest.split_at(keys.len());
             rest = after;
             Window { step: chain.step, blocks: *blocks, held }
         });
-        longest(most, self.unit, &windows.collect::<Vec<_>>())
+        let run = longest(most, self.unit, &windows.collect::<Vec<_>>());
+        Found::new(run, &self.chains, matches)
     }
 }
 

@@ -10,6 +10,7 @@ use tidepool_engine::{
     TransferConfig, Transfers,
 };
 use tidepool_node::{Node, NodeConfig};
+use tidepool_types::Tier;
 
 const BLOCKS: usize = 16;
 const PIECE: usize = 4096;
@@ -175,6 +176,17 @@ fn a_question_is_answered_later_and_then_remembered() {
     let stats = lookup.stats();
     assert_eq!((stats.lookups, stats.blocks_asked, stats.blocks_found), (1, 8, 5));
     assert!(stats.remembered >= 1);
+}
+
+#[test]
+fn a_look_up_names_node_and_tier_of_each_block() {
+    let pool = Pool::new();
+    let client = pool.client();
+    put(&client, "a/", 0..5);
+    let lookup = Lookup::start(&client, vec![chain("a/", 1, Need::All)], LookupConfig::default()).expect("threads");
+    let found = lookup.find(hashes(0..8), 0, PATIENCE).expect("an answer");
+    let places: Vec<(String, Tier)> = found.places(0).map(|(node, tier)| (node.to_string(), tier)).collect();
+    assert_eq!(places, vec![("n0".to_owned(), Tier::Dram); 5]);
 }
 
 /// That nothing was there was remembered for a second, also by the engine that had stored it meanwhile.
