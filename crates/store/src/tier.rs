@@ -53,8 +53,9 @@ pub trait SlowerTier: Send + Sync {
     /// has the block: a snapshot must not miss one that is there all the time.
     fn page(&self, cursor: u64, max: usize, out: &mut Vec<(BlockId, Place)>) -> Option<u64>;
 
-    /// What becomes of a block that memory evicts. A wish to keep a block for a moment, not a hold: memory may evict a block
-    /// all the same when nothing else can go.
+    /// What becomes of a block that memory evicts. The journal follows what [`SlowerTier::find`] says, so "moved" means that it
+    /// has the block. "Busy" is a wish, not a hold: a block goes all the same when nothing else can, or when very many are
+    /// busy. What a tier reads from memory it holds ([`NodeMemory::peek`](crate::NodeMemory::peek)).
     fn evicting(&self, id: &BlockId) -> Evicting {
         if self.find(id).is_some() { Evicting::Moved } else { Evicting::Go }
     }
