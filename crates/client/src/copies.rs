@@ -72,10 +72,11 @@ impl Client {
                     continue;
                 }
             };
-            copies.extend(keys.entries.into_iter().map(|entry| BlockCopy {
+            let tiers = keys.tiers.into_iter().chain(std::iter::repeat(Tier::Dram));
+            copies.extend(keys.entries.into_iter().zip(tiers).map(|(entry, tier)| BlockCopy {
                 node: peer.key.name.clone(),
                 copy: entry.copy,
-                tier: Tier::Dram,
+                tier,
                 len: entry.len,
                 writer: entry.writer,
                 views: entry.views,

@@ -6,7 +6,7 @@
 
 use crate::checksum::Sums;
 use crate::frame::FrameError;
-use tidepool_types::{BlockId, ClientId, CopyName, Epoch, Generation, Version};
+use tidepool_types::{BlockId, ClientId, CopyName, Epoch, Generation, Tier, Version};
 
 /// The part of a body that has not been read yet.
 #[derive(Debug)]
@@ -137,6 +137,20 @@ plain! {
     Generation, 8: |generation| generation.0.to_le_bytes(), |array| Generation(u64::from_le_bytes(array));
     ClientId, 8: |client| client.0.to_le_bytes(), |array| ClientId(u64::from_le_bytes(array));
     Version, 8: |version| version.0.to_le_bytes(), |array| Version(u64::from_le_bytes(array));
+}
+
+impl Codec for Tier {
+    const MIN_LEN: usize = 1;
+
+    #[inline]
+    fn put(&self, out: &mut Vec<u8>) {
+        out.push(*self as u8);
+    }
+
+    #[inline]
+    fn take(reader: &mut Reader<'_>) -> Result<Self, FrameError> {
+        Tier::try_from(u8::take(reader)?).map_err(|value| FrameError::Tag { what: "Tier", value })
+    }
 }
 
 impl Codec for bool {

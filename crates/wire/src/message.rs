@@ -14,7 +14,7 @@ pub use range::{RangeBytes, RangeItem, RangeName, RangeOutcome, ReadRange, Write
 pub use usage::{Ids, Run};
 
 use crate::checksum::Sums;
-use tidepool_types::{BlockId, ClientId, CopyName, Epoch, Generation, Version};
+use tidepool_types::{BlockId, ClientId, CopyName, Epoch, Generation, Tier, Version};
 
 /// The most ids in one [`Request::Confirm`], [`Request::View`] or [`Request::Remove`] that a client sends: request and reply
 /// each fit a frame's body several times over, so neither side holds a large batch whole.
@@ -471,12 +471,14 @@ pub struct List {
 }
 
 /// Keys of a page.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Keys {
     /// The blocks.
     pub entries: Vec<KeyEntry>,
     /// Where the next page starts; `None` after the last.
     pub next: Option<u64>,
+    /// The tier of each block; empty when all are in memory.
+    pub tiers: Vec<Tier>,
 }
 
 /// A block as its owner lists it.

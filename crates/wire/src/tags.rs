@@ -114,6 +114,12 @@ pub mod offer {
     pub const KEYS_WANTED: u16 = 1;
 }
 
+/// [`crate::message::Keys`].
+pub mod keys {
+    /// [`crate::message::Keys::tiers`].
+    pub const TIERS: u16 = 1;
+}
+
 /// [`crate::message::Found`].
 pub mod found {
     /// [`crate::message::Found::keys`].

@@ -7,7 +7,7 @@ mod raw;
 #[path = "common/samples.rs"]
 mod samples;
 
-use tidepool_types::{BlockId, CopyName, Epoch, Generation, InvalidInput};
+use tidepool_types::{BlockId, ClientId, CopyName, Epoch, Generation, InvalidInput, Tier};
 use tidepool_wire::frame::*;
 use tidepool_wire::message::*;
 use tidepool_wire::tags::{self, CRITICAL};
@@ -193,6 +193,22 @@ fn there_is_a_key_for_each_block_that_was_found() {
     assert_eq!(found(vec![]), Ok(()));
     assert_eq!(found(vec![vec![1], vec![2]]), Err(FrameError::FoundKeys { keys: 2, found: 1 }));
     assert_eq!(found(vec![vec![0; 1025]]), Err(FrameError::Invalid(InvalidInput::KeyLength(1025))));
+}
+
+#[test]
+fn there_is_a_tier_for_each_block_that_is_listed_or_all_are_in_memory() {
+    let copy = CopyName { epoch: Epoch(1), generation: Generation(1) };
+    let entry = KeyEntry { key: vec![1], len: 1, copy, writer: ClientId(1), views: 0 };
+    let keys = |tiers: Vec<Tier>| {
+        let keys = Keys { entries: vec![entry.clone(), entry.clone()], next: None, tiers };
+        let frame = samples::reply_frame(&Reply::Keys(keys));
+        let (header, body) = samples::split(&frame);
+        bodies::respelled(&header, body).map(drop)
+    };
+    assert_eq!(keys(vec![]), Ok(()));
+    assert_eq!(keys(vec![Tier::Dram, Tier::Disk]), Ok(()));
+    assert_eq!(keys(vec![Tier::Disk]), Err(FrameError::Tiers { tiers: 1, entries: 2 }));
+    assert_eq!(keys(vec![Tier::Dram; 2]), Err(FrameError::Tiers { tiers: 2, entries: 2 }));
 }
 
 #[test]

@@ -67,7 +67,7 @@ impl Serving<'_> {
                 entries.push(entry(&hold, key));
             }
         };
-        Answer::Reply(Reply::Keys(Keys { entries, next }))
+        Answer::Reply(Reply::Keys(Keys { entries, next, ..Keys::default() }))
     }
 
     pub(super) fn remove_matching(&self, pattern: &Pattern) -> Answer {
@@ -184,7 +184,7 @@ impl Serving<'_> {
         let held = self.space().memory().peek(id);
         let entries = held.iter().filter_map(|hold| Some(entry(hold, intact_key(hold)?))).collect();
         self.note_lease(held.iter().map(Hold::id));
-        Answer::Reply(Reply::Keys(Keys { entries, next: None }))
+        Answer::Reply(Reply::Keys(Keys { entries, ..Keys::default() }))
     }
 }
 

@@ -116,6 +116,14 @@ pub enum FrameError {
         /// Blocks found.
         found: usize,
     },
+    /// The number of tiers is not the number of blocks, or they are all memory.
+    #[error("{tiers} tiers for {entries} blocks: there is one for each, or none at all where all are in memory")]
+    Tiers {
+        /// Tiers.
+        tiers: usize,
+        /// Blocks listed.
+        entries: usize,
+    },
     /// A tag that names no case.
     #[error("{what} {value}: no such case in {SPOKEN}")]
     Tag {
@@ -205,6 +213,7 @@ impl FrameError {
             Self::PayloadLength { .. } | Self::BodyMismatch { .. } | Self::Checksum { .. } | Self::Direction(_) => true,
             Self::BatchPayload(_) | Self::PayloadMismatch { .. } | Self::Truncated { .. } | Self::Count { .. } => false,
             Self::Kind(_) | Self::Tail { .. } | Self::Runs { .. } | Self::EmptyRun | Self::FoundKeys { .. } => false,
+            Self::Tiers { .. } => false,
             Self::Tag { .. } | Self::Padding | Self::NoCopy | Self::Utf8 => false,
             Self::Checksums { .. } | Self::Piece { .. } | Self::Invalid(_) => false,
         }

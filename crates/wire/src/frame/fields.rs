@@ -13,7 +13,7 @@ use crate::message::{
 use crate::tags;
 use crate::tail::{Field, Tail, tail, tailless};
 use tidepool_types::{
-    BlockId, ClientId, CopyName, Epoch, Generation, InvalidInput, Key, MAX_BLOCK_LEN, Version, check_block_len,
+    BlockId, ClientId, CopyName, Epoch, Generation, InvalidInput, Key, MAX_BLOCK_LEN, Tier, Version, check_block_len,
     chunk_count,
 };
 
@@ -190,7 +190,7 @@ choice! { Pattern, 1;
     1 => Regex(expression: String),
 }
 record!(List { pattern: Pattern, cursor: u64, limit: u32 });
-record!(Keys { entries: Vec<KeyEntry>, next: Option<u64> });
+record!(Keys { entries: Vec<KeyEntry>, next: Option<u64> }; tail { tags::keys::TIERS => tiers } check check_tiers);
 record!(KeyEntry { key: Vec<u8>, len: u64, copy: CopyName, writer: ClientId, views: u32 } check |entry: &KeyEntry| {
     check_key(&entry.key)?;
     check_block_len(entry.len)
@@ -235,8 +235,18 @@ choice! { RangeOutcome, 1 + u64::MIN_LEN + Sums::MIN_LEN;
 }
 
 // Messages without tail fields of their own, as yet.
-tailless!(Hello, Write, Seal, Judge, Superseded, Blocks, List, Keys, Pull, PullIds, Refusal, Pattern);
+tailless!(Hello, Write, Seal, Judge, Superseded, Blocks, List, Pull, PullIds, Refusal, Pattern);
 tailless!(ReadRange, WriteRange, RangeBytes, BlockId, u32, u64);
+
+/// One tier for each block, and at least one that is not memory: otherwise there is nothing to say.
+fn check_tiers(keys: &Keys) -> Result<(), FrameError> {
+    let (tiers, entries) = (keys.tiers.len(), keys.entries.len());
+    match tiers {
+        0 => Ok(()),
+        _ if tiers == entries && keys.tiers.iter().any(|tier| *tier != Tier::Dram) => Ok(()),
+        _ => Err(FrameError::Tiers { tiers, entries }),
+    }
+}
 
 fn check_found_keys(found: &Found) -> Result<(), FrameError> {
     found.keys.iter().try_for_each(|key| check_key(key))?;

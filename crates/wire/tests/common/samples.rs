@@ -1,7 +1,9 @@
 //! One message of every kind, with every case of every enum in it, and those that have a tail once more with all its fields. The
 //! fixtures in `tests/golden/v2` hold their bytes.
 
-use tidepool_types::{BlockId, ClientId, CopyName, Epoch, Generation, Millis, Origin, SessionId, ToolId, Version};
+use tidepool_types::{
+    BlockId, ClientId, CopyName, Epoch, Generation, Millis, Origin, SessionId, Tier, ToolId, Version,
+};
 use tidepool_wire::checksum::Sums;
 use tidepool_wire::frame::{HEADER_LEN, Header, encode_reply, encode_request};
 use tidepool_wire::message::*;
@@ -208,7 +210,8 @@ pub(crate) fn replies() -> Vec<(&'static str, Reply)> {
         ("views", Reply::Views(views)),
         ("removed", Reply::Removed(vec![true, false])),
         ("count", Reply::Count(12)),
-        ("keys", Reply::Keys(Keys { entries: vec![entry], next: Some(10) })),
+        ("keys", Reply::Keys(Keys { entries: vec![entry.clone()], next: Some(10), tiers: Vec::new() })),
+        ("keys_tiers", Reply::Keys(Keys { entries: vec![entry], next: None, tiers: vec![Tier::Disk] })),
         ("pulled", Reply::Pulled(pulled)),
         ("pulled_joined", Reply::Pulled(vec![PullOutcome::Joined])),
         ("stat_reply", Reply::Stat(vec![("blocks".into(), 3), ("bytes".into(), 1 << 40)])),

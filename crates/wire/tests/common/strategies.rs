@@ -3,7 +3,7 @@
 use proptest::{collection::vec, option, prelude::*};
 use tidepool_types::{
     BlockId, CHUNK_LEN, ClientId, CopyName, Epoch, Generation, MAX_BLOCK_LEN, MAX_KEY_LEN, Millis, Origin, SessionId,
-    ToolId, Version, chunk_count,
+    Tier, ToolId, Version, chunk_count,
 };
 use tidepool_wire::message::*;
 
@@ -234,7 +234,10 @@ fn view_outcome() -> impl Strategy<Value = ViewOutcome> {
 fn keys() -> impl Strategy<Value = Reply> {
     let entry = (key(), block_len(), copy(), any::<u64>(), any::<u32>())
         .prop_map(|(key, len, copy, writer, views)| KeyEntry { key, len, copy, writer: ClientId(writer), views });
-    (vec(entry, ITEMS), option::of(1..=u64::MAX)).prop_map(|(entries, next)| Reply::Keys(Keys { entries, next }))
+    (vec(entry, ITEMS), option::of(1..=u64::MAX), any::<bool>()).prop_map(|(entries, next, is_lower)| {
+        let tiers = if is_lower { vec![Tier::Disk; entries.len()] } else { Vec::new() };
+        Reply::Keys(Keys { entries, next, tiers })
+    })
 }
 
 fn reason() -> impl Strategy<Value = Reason> {
