@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use tidepool_locks::Mutex;
 use tidepool_store::{Mapping, ShmTransport};
+use tidepool_transfer::carriers::Carriers;
 use tidepool_transfer::copy::CopyPool;
 use tidepool_transfer::tcp::TcpConfig;
 use tidepool_types::{BlockId, ClientId, Deadline, InvalidInput, Key, TenantSecret, Version, drawn};
@@ -76,8 +77,10 @@ impl Core {
         let id = ClientId(drawn());
         let context = Arc::new(Context {
             client: id,
-            tcp: TcpConfig { streams: config.tcp_streams, ..TcpConfig::default() },
-            faults: config.faults.clone(),
+            carriers: Carriers::tcp(
+                TcpConfig { streams: config.tcp_streams, ..TcpConfig::default() },
+                config.faults.clone(),
+            ),
             connections: config.connections_per_node,
             catalogs: config.catalogs.clone(),
             counters: Arc::clone(&counters),

@@ -2,7 +2,7 @@
 //!
 //! [`transport::Transport`] is one way of moving bytes to and from one node: submit operations on blocks, reservations and
 //! registered ranges ([`ops`]), poll their completions. [`tcp`] is the way over the network, [`memory`] its twin without one,
-//! [`fault`] a wrapper that breaks things on purpose. [`fetch`] reads from many nodes at once, over transports that are kept
+//! [`fault`] a wrapper that breaks things on purpose, [`carriers`] the table from which a transport to a node is chosen. [`fetch`] reads from many nodes at once, over transports that are kept
 //! ([`lent`]). Below it, [`conn`] carries the frames of the data plane over Unix and TCP sockets for clients and nodes, and
 //! [`copy`] moves bytes through shared memory at the machine's speed. [`door`] is what a GPU's driver is asked for. `conformance` (feature `testing`) checks the promises
 //! that every transport makes.
@@ -31,6 +31,7 @@
 //! assert_eq!(data, b"state");
 //! ```
 
+pub mod carriers;
 #[cfg(feature = "testing")]
 pub mod conformance;
 pub mod conn;

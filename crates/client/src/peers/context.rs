@@ -4,15 +4,13 @@ use crate::bell::Bell;
 use crate::counters::Counters;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use tidepool_transfer::fault::FaultPlan;
-use tidepool_transfer::tcp::TcpConfig;
+use tidepool_transfer::carriers::Carriers;
 use tidepool_types::ClientId;
 
 /// See the file's head.
 pub(crate) struct Context {
     pub(crate) client: ClientId,
-    pub(crate) tcp: TcpConfig,
-    pub(crate) faults: FaultPlan,
+    pub(crate) carriers: Carriers,
     pub(crate) connections: usize,
     /// The client's catalogs: they say which pool it is of.
     pub(crate) catalogs: Vec<String>,

@@ -14,11 +14,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
+use tidepool_transfer::carriers::Target;
 use tidepool_transfer::conn::{ConnError, Connection};
 use tidepool_transfer::direct::{self, Direct};
 use tidepool_transfer::fetch::{OwnTransport, Source};
 use tidepool_transfer::lent::{Bounded, Lent};
-use tidepool_transfer::tcp::{self, TcpConfig};
 use tidepool_transfer::transport::{self, Transport};
 use tidepool_types::{BlockId, Deadline};
 use tidepool_wire::message::{BATCH_IDS, Judge, Reason, Reply, Request};
@@ -354,9 +354,11 @@ impl Source for Peer {
         if self.is_down() {
             return Err(ConnError::Closed);
         }
-        let Context { client, tcp, faults, .. } = &*self.context;
-        let config = TcpConfig { lease_millis: self.context.lease_millis(), ..tcp.clone() };
-        let open = || tcp::open(address, self.key.epoch, *client, config.clone(), faults, until.capped(WELCOME));
+        let Context { client, carriers, .. } = &*self.context;
+        let lease_millis = self.context.lease_millis();
+        let target = Target { address, epoch: self.key.epoch, client: *client, lease_millis };
+        // All of a client's transports have the same faults: a test counts on them.
+        let open = || carriers.open(&target, 0, until.capped(WELCOME));
         self.transports.take(until, is_usable, || self.connecting(open))
     }
 

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tidepool_locks::Mutex;
+use tidepool_transfer::carriers::{Carriers, Target};
 use tidepool_transfer::conn::dial::{Dial, Place};
 use tidepool_transfer::conn::{ConnError, Connection, TcpOptions, resolve};
 use tidepool_transfer::fault::FaultPlan;
 use tidepool_transfer::fetch::{OwnTransport, Source};
 use tidepool_transfer::lent::Bounded;
-use tidepool_transfer::tcp::{self, TcpConfig};
+use tidepool_transfer::tcp::TcpConfig;
 use tidepool_transfer::transport::{Health, Transport};
 use tidepool_types::{ClientId, Deadline, Epoch};
 use tidepool_wire::message::{Reply, Request};
@@ -29,7 +30,7 @@ const AT_ONCE: usize = 4;
 /// See the file's head.
 pub(crate) struct Sources {
     client: ClientId,
-    faults: FaultPlan,
+    carriers: Arc<Carriers>,
     /// Short sections: finding a source and dropping idle ones. Connections end outside it.
     kept: Mutex<FxHashMap<(String, Epoch), Kept>>,
 }
@@ -42,7 +43,8 @@ struct Kept {
 impl Sources {
     /// For a node that is `client` to the others; its transports fail by `faults`.
     pub(crate) fn new(client: ClientId, faults: FaultPlan) -> Self {
-        Self { client, faults, kept: Mutex::default() }
+        let carriers = Arc::new(Carriers::tcp(TcpConfig::default(), faults));
+        Self { client, carriers, kept: Mutex::default() }
     }
 
     /// The node of incarnation `epoch` at `address`. Nothing is connected yet.
@@ -54,7 +56,7 @@ impl Sources {
             false => None,
         };
         let surplus = surplus.and_then(|key| kept.remove(&key));
-        let new = || Arc::new(NodeSource::new(address, epoch, self.client, self.faults.clone()));
+        let new = || Arc::new(NodeSource::new(address, epoch, self.client, &self.carriers));
         let found = kept.entry(key).or_insert_with(|| Kept { source: new(), used: Instant::now() });
         found.used = Instant::now();
         let source = Arc::clone(&found.source);
@@ -82,7 +84,7 @@ pub(crate) struct NodeSource {
     address: String,
     epoch: Epoch,
     client: ClientId,
-    faults: FaultPlan,
+    carriers: Arc<Carriers>,
     /// Transports opened so far: each has a seed of its own, or all would have the same faults.
     opened: AtomicU64,
     connections: Bounded<Connection>,
@@ -90,9 +92,10 @@ pub(crate) struct NodeSource {
 }
 
 impl NodeSource {
-    fn new(address: &str, epoch: Epoch, client: ClientId, faults: FaultPlan) -> Self {
+    fn new(address: &str, epoch: Epoch, client: ClientId, carriers: &Arc<Carriers>) -> Self {
         let (connections, transports) = (Bounded::new(AT_ONCE), Bounded::new(AT_ONCE));
-        Self { address: address.to_owned(), epoch, client, faults, opened: AtomicU64::new(0), connections, transports }
+        let (address, carriers) = (address.to_owned(), Arc::clone(carriers));
+        Self { address, epoch, client, carriers, opened: AtomicU64::new(0), connections, transports }
     }
 
     /// One request and its reply. Gives up when `go_on` says no.
@@ -114,9 +117,9 @@ impl NodeSource {
     }
 
     fn open(&self, until: Deadline) -> Result<Box<dyn Transport>, ConnError> {
-        let nth = self.opened.fetch_add(1, Ordering::Relaxed);
-        let faults = FaultPlan { seed: self.faults.seed.wrapping_add(nth), ..self.faults.clone() };
-        tcp::open(resolve(&self.address, until)?, self.epoch, self.client, TcpConfig::default(), &faults, until)
+        let address = resolve(&self.address, until)?;
+        let target = Target { address, epoch: self.epoch, client: self.client, lease_millis: 0 };
+        self.carriers.open(&target, self.opened.fetch_add(1, Ordering::Relaxed), until)
     }
 }
 

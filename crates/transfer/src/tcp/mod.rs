@@ -25,7 +25,6 @@ mod shared;
 mod stream_state;
 
 use crate::conn::{ConnError, TcpOptions};
-use crate::fault::{FaultPlan, Faulty};
 use crate::ops::{Completion, Op, Refused};
 use crate::transport::{Health, Transport};
 use rail::Rail;
@@ -134,22 +133,6 @@ impl TcpTransport {
         }
         Ok(transport)
     }
-}
-
-/// Connects to a node as [`TcpTransport::connect`] does. Under `faults`, if there are any, the transport fails on purpose.
-pub fn open(
-    address: SocketAddr,
-    epoch: Epoch,
-    client: ClientId,
-    config: TcpConfig,
-    faults: &FaultPlan,
-    until: Deadline,
-) -> Result<Box<dyn Transport>, ConnError> {
-    let transport = TcpTransport::connect(address, epoch, client, config, until)?;
-    Ok(match faults.is_empty() {
-        true => Box::new(transport),
-        false => Box::new(Faulty::new(transport, faults.clone())),
-    })
 }
 
 impl Transport for TcpTransport {
