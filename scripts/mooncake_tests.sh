@@ -6,5 +6,5 @@ env=$(scripts/mooncake_env.sh)
 copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
 mkdir "$copy/tests"
-cp -r python/tests/mooncake_store python/tests/__init__.py "$copy/tests"
+cp -r python/tests/mooncake_store python/tests/__init__.py python/tests/waiting.py "$copy/tests"
 cd "$copy" && PATH="$env/bin:$PATH" "$env/bin/python" -m pytest -q -p no:cacheprovider tests "$@"

@@ -5,8 +5,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import mooncake.store as store_module
@@ -14,7 +13,8 @@ import pytest
 from mooncake.store import MooncakeDistributedStore
 
 from .held import stop
-from .mooncake_store.conftest import MIB, Master, free_port
+from .mooncake_store.conftest import MIB, Master, first_code_but, free_port
+from .waiting import eventually
 
 
 @pytest.fixture
@@ -64,10 +64,7 @@ def test_segments_that_have_crashed_hold_nothing_however_many_they_are(master: M
         store = new_store(master)
         crashing.kill()
         crashing.communicate(timeout=20)
-        until = time.monotonic() + 20
-        while len(store._segments()) > 1:
-            assert time.monotonic() < until
-            time.sleep(0.05)
+        eventually("their end is noticed", lambda: len(store._segments()) == 1, shows=store._segments)
         assert store.put("kept", b"bytes") == 0
         assert store.remove("never was", True) == -704
         assert store.remove("kept", True) == 0
@@ -81,15 +78,13 @@ def test_what_cannot_be_begun_while_no_master_answers_says_so(master: Master) ->
         store = new_store(master)
         assert store.put("key", b"bytes") == 0
         [(name, _)] = store._segments()
-        master.process.send_signal(signal.SIGSTOP)
+        stop(master.process)
         try:
             assert store.batch_put_session_start(["session"], [100]) == [-900]
             assert store.create_copy_task("key", [name])[1] == -900
         finally:
             master.process.send_signal(signal.SIGCONT)
-        until = time.monotonic() + 20
-        while store.batch_put_session_start(["session"], [100]) != [0]:
-            assert time.monotonic() < until
+        eventually("the master answers", lambda: store.batch_put_session_start(["session"], [100]) == [0])
         assert store.batch_put_session_start(["x" * 1025], [100]) == [-400]
         store.close()
 
@@ -98,14 +93,6 @@ def new_store(master: Master) -> MooncakeDistributedStore:
     store = MooncakeDistributedStore()
     assert store.setup("127.0.0.1", "P2PHANDSHAKE", 0, MIB, "tcp", "", master.address) == 0
     return store
-
-
-def once_it_answers(ask: Callable[[], int]) -> int:
-    """The first answer that is not "somebody did not answer"."""
-    until = time.monotonic() + 30
-    while (code := ask()) == -900:
-        assert time.monotonic() < until, "the segment does not come back"
-    return code
 
 
 def test_a_remove_that_could_not_ask_the_owner_says_so_and_not_that_nothing_is_there(master: Master) -> None:
@@ -118,11 +105,11 @@ def test_a_remove_that_could_not_ask_the_owner_says_so_and_not_that_nothing_is_t
         assert store.remove_all(True) == -900
         assert store.remove_by_regex("^kept$", True) == -900
         process.send_signal(signal.SIGCONT)
-        # The segment may have got to the removals that were sent to it while it was stopped.
-        assert once_it_answers(lambda: store.remove("kept", True)) in (0, -704)
-        assert once_it_answers(lambda: store.remove("kept")) == -704
+        # It is -900 while the segment does not answer, which may have got to the removals that it was sent meanwhile.
+        assert first_code_but(-900, lambda: store.remove("kept", True)) in (0, -704)
+        assert first_code_but(-900, lambda: store.remove("kept")) == -704
         # Catalogs may take a moment longer than a client to believe that it is back.
-        assert once_it_answers(store.remove_all) == 0
+        assert first_code_but(-900, store.remove_all) == 0
         store.close()
 
 

@@ -8,13 +8,14 @@ import ctypes
 import os
 import socket
 import subprocess
-import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from mooncake.store import MooncakeDistributedStore
+
+from ..waiting import eventually
 
 MIB = 1 << 20
 
@@ -28,10 +29,7 @@ class Master:
         line.append(f"--default_kv_lease_ttl={lease_ms}")
         self.process = subprocess.Popen(line, stderr=subprocess.DEVNULL)
         self.address = f"127.0.0.1:{self.port}"
-        until = time.monotonic() + 20
-        while self.page("/health")[0] != 200:
-            assert time.monotonic() < until, "the master did not start"
-            time.sleep(0.05)
+        eventually("the master answers", lambda: self.page("/health")[0] == 200)
 
     def page(self, path: str, data: bytes | None = None) -> tuple[int, str]:
         try:
@@ -46,6 +44,12 @@ class Master:
     def stop(self) -> int:
         self.process.terminate()
         return self.process.wait(20)
+
+
+def first_code_but(refusal: int, ask: Callable[[], int]) -> int:
+    """Asks again for as long as the code is this one, and returns the first other code."""
+    [code] = eventually(f"a code other than {refusal}", lambda: {ask()} - {refusal})
+    return code
 
 
 def free_port() -> int:

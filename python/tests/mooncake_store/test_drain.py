@@ -1,12 +1,12 @@
 """Segments that are emptied: what they hold moves, and nobody puts anything new there."""
 
 import json
-import time
 from collections.abc import Callable
 from typing import Any
 
 from mooncake.store import MooncakeDistributedStore, ReplicateConfig
 
+from ..waiting import eventually
 from .conftest import Master
 
 NewStore = Callable[..., MooncakeDistributedStore]
@@ -25,13 +25,16 @@ def drain(master: Master, segment: str, *targets: str) -> dict[str, Any]:
     status, text = master.page("/api/v1/drain_jobs", body)
     assert status == 200, text
     job = json.loads(text)["job_id"]
-    until = time.monotonic() + 30
-    while True:
+
+    def asked() -> dict[str, Any]:
         answer: dict[str, Any] = json.loads(master.page(f"/api/v1/drain_jobs/query?job_id={job}")[1])
-        if answer["status_name"] not in RUNNING:
-            return answer
-        assert time.monotonic() < until, answer
-        time.sleep(0.05)
+        return answer
+
+    def ended() -> dict[str, Any]:
+        answer = asked()
+        return {} if answer["status_name"] in RUNNING else answer
+
+    return eventually("the job ends", ended, shows=asked)
 
 
 def status_of(master: Master, segment: str) -> str:

@@ -2,8 +2,8 @@
 
 import asyncio
 import json
-import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import mooncake.store as mooncake
@@ -11,7 +11,8 @@ import pytest
 from mooncake.async_store import MooncakeDistributedStoreAsync
 from mooncake.store import MooncakeDistributedStore, ReplicateConfig
 
-from .conftest import MIB, Master, Memory
+from ..waiting import eventually
+from .conftest import MIB, Master, Memory, first_code_but
 
 NewStore = Callable[..., MooncakeDistributedStore]
 
@@ -149,11 +150,7 @@ def test_a_block_that_was_looked_at_is_removed_by_force_or_later(new_store: NewS
         assert remover.remove(look) == -704
     assert one.put(look, b"once more") == 0
     LOOKS[look](two, look)
-    until = time.monotonic() + 20
-    while (code := one.remove(look)) == -706:
-        assert time.monotonic() < until
-        time.sleep(0.05)
-    assert code == 0
+    assert first_code_but(-706, lambda: one.remove(look)) == 0
 
 
 def test_leases_are_judged_key_by_key_and_puts_and_misses_give_none(store: MooncakeDistributedStore) -> None:
@@ -235,12 +232,7 @@ def test_hard_pins_outlast_what_is_put_after_them(new_store: NewStore) -> None:
     config.with_hard_pin = True
     assert store.put("pinned", b"p" * MIB, config) == 0
     for n in range(60):
-        code = store.put(f"filler/{n}", bytes([n]) * MIB)
-        until = time.monotonic() + 20
-        while code == -200 and time.monotonic() < until:
-            time.sleep(0.1)
-            code = store.put(f"filler/{n}", bytes([n]) * MIB)
-        assert code == 0
+        assert first_code_but(-200, partial(store.put, f"filler/{n}", bytes([n]) * MIB)) == 0
     assert store.get("pinned") == b"p" * MIB
     assert store.get("filler/0") == b""
 
@@ -406,10 +398,12 @@ def test_a_task_leases_nothing_and_every_store_can_ask_about_it(new_store: NewSt
     task, code = one.create_copy_task("key", [two.get_hostname()])
     assert code == 0
     assert two.query_task(task)[1] == 0
-    until = time.monotonic() + 20
-    while (answer := two.query_task(task)[0]) and int(answer.status) < int(mooncake.TaskStatus.FAILED):
-        assert time.monotonic() < until
-        time.sleep(0.05)
+
+    def is_over() -> bool:
+        answer, _ = two.query_task(task)
+        return answer is None or int(answer.status) >= int(mooncake.TaskStatus.FAILED)
+
+    eventually("the task is over", is_over, shows=lambda: two.query_task(task))
     assert one.remove("key") == 0
 
 
@@ -420,16 +414,15 @@ def test_copies_run_in_the_background(new_store: NewStore) -> None:
     assert one.put("copied", b"x" * 1000, config) == 0
     task, code = one.create_copy_task("copied", [two.get_hostname()])
     assert code == 0
-    until = time.monotonic() + 20
-    while True:
+
+    def is_done() -> bool:
         answer, code = one.query_task(task)
         assert code == 0
         assert answer is not None
         assert answer.status != mooncake.TaskStatus.FAILED, answer.message
-        if answer.status == mooncake.TaskStatus.SUCCESS:
-            break
-        assert time.monotonic() < until
-        time.sleep(0.05)
+        return bool(answer.status == mooncake.TaskStatus.SUCCESS)
+
+    eventually("the copy is made", is_done, shows=lambda: one.query_task(task))
     assert len(one.get_replica_desc("copied")) == 2
     assert one.query_task((1, 2)) == (None, -1400)
 
