@@ -3,6 +3,7 @@
 import ctypes
 import errno
 import importlib.util
+import itertools
 import logging
 import multiprocessing
 import os
@@ -10,7 +11,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,8 +24,10 @@ from mooncake.tasks import TASKS, Tasks
 
 import tidepool
 
+from .memory import memory_taken
 from .mooncake_store.conftest import MIB, Master, free_port
 from .mooncake_store.test_drain import drain, on, status_of
+from .waiting import PATIENCE, eventually
 
 
 @pytest.fixture(scope="module")
@@ -193,14 +195,20 @@ def test_of_a_key_that_is_twice_in_a_batch_the_first_is_stored(master: Master) -
     other.close()
 
 
-@pytest.mark.parametrize("delay", [0.0, 0.01, 0.03, 0.1])
-def test_a_store_that_is_closed_while_a_segment_is_mounted_does_not_hang(master: Master, delay: float) -> None:
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 1.0])
+def test_a_store_that_is_closed_while_a_segment_is_mounted_does_not_hang(master: Master, share: float) -> None:
     """The mount waited for Python's lock with the store's own in its hands, and close the other way round."""
     store = new_store(master)
     mounted: list[int] = []
-    thread = threading.Thread(target=lambda: mounted.append(store.allocate_and_mount_segment(256 * MIB)["ret"]))
+    directory = Path(os.environ["TIDEPOOL_DIR"])
+    size, before = 256 * MIB, memory_taken(directory)
+    thread = threading.Thread(target=lambda: mounted.append(store.allocate_and_mount_segment(size)["ret"]))
     thread.start()
-    time.sleep(delay)
+    eventually(
+        f"{share:.0%} of its memory is taken",
+        lambda: memory_taken(directory) - before >= share * size or not thread.is_alive(),
+        shows=lambda: memory_taken(directory) - before,
+    )
     assert store.close() == 0
     thread.join(20)
     assert not thread.is_alive()
@@ -212,9 +220,16 @@ def test_who_waits_for_a_buffer_hears_that_the_store_is_closed(master: Master) -
     store = new_store(master)
     pool = store_module.BufferPool(store, MIB)
     lease = pool.acquire(MIB)
-    threading.Timer(0.1, store.close).start()
+
+    def close() -> None:
+        eventually("somebody waits", lambda: pool._changed._waiters)  # type: ignore[attr-defined]
+        store.close()
+
+    closing = threading.Thread(target=close)
+    closing.start()
     with pytest.raises(RuntimeError, match="not initialized"):
         pool.acquire(MIB, timeout=20)
+    closing.join()
     lease.release()
 
 
@@ -304,10 +319,9 @@ def has_ipv6() -> bool:
 def run_a_task() -> None:
     task_id, _ = TASKS.start(store_module.TaskType.REPLICA_COPY, [lambda: 0])
     task, _ = TASKS.query(task_id)
-    until = time.monotonic() + 10
-    while task and task.status != store_module.TaskStatus.SUCCESS and time.monotonic() < until:
-        time.sleep(0.01)
-    os._exit(7 if task and task.status == store_module.TaskStatus.SUCCESS else 1)
+    assert task
+    eventually("it is done", lambda: task.status == store_module.TaskStatus.SUCCESS, shows=lambda: task)
+    os._exit(7)
 
 
 def test_tasks_of_a_forked_child_are_done() -> None:
@@ -315,7 +329,7 @@ def test_tasks_of_a_forked_child_are_done() -> None:
     task_id, _ = TASKS.start(store_module.TaskType.REPLICA_COPY, [lambda: 0])
     child = multiprocessing.get_context("fork").Process(target=run_a_task)
     child.start()
-    child.join(20)
+    child.join(PATIENCE)
     assert child.exitcode == 7
     assert TASKS.query(task_id)[1] == 0
 
@@ -351,12 +365,13 @@ def test_tasks_are_bounded() -> None:
     started = [tasks.start(store_module.TaskType.REPLICA_COPY, [wait]) for _ in range(1001)]
     assert [code for _, code in started] == [0] * 1000 + [-1401]
     gate.set()
-    until = time.monotonic() + 20
-    first, last = started[0][0], started[999][0]
-    while (task := tasks.query(last)[0]) and task.status != store_module.TaskStatus.SUCCESS:
-        assert time.monotonic() < until
-        time.sleep(0.01)
-    assert tasks.query(first)[1] == 0
+    first, *_ = known = [task_id for task_id, code in started if code == 0]
+
+    def undone() -> list[store_module.QueryTaskResponse | None]:
+        answers = [tasks.query(task_id)[0] for task_id in known]
+        return [task for task in answers if not task or task.status != store_module.TaskStatus.SUCCESS]
+
+    eventually("all are done", lambda: not undone(), shows=lambda: undone()[:3])
     assert tasks.start(store_module.TaskType.REPLICA_COPY, [])[1] == 0
     assert tasks.query(first)[1] == -1400
 
@@ -516,9 +531,14 @@ def test_a_segment_takes_blocks_again_when_its_master_is_gone_for_a_while(master
         assert pool.drain(one.get_hostname(), 0.2) == 0
         assert one.put("at once", b"bytes", on(one)) == 0
         assert [copy.segment for copy in one.get_replica_desc("at once")] == [two.get_hostname()]
-        time.sleep(0.25)
-        assert one.put("later", b"bytes", on(one)) == 0
-        assert [copy.segment for copy in one.get_replica_desc("later")] == [one.get_hostname()]
+        later = (f"later/{n}" for n in itertools.count())
+
+        def takes_blocks() -> bool:
+            key = next(later)
+            assert one.put(key, b"bytes", on(one)) == 0
+            return [copy.segment for copy in one.get_replica_desc(key)] == [one.get_hostname()]
+
+        eventually("the segment takes blocks again", takes_blocks)
         pool.drain(one.get_hostname(), 1000)
         pool.drain(one.get_hostname(), 0)
         assert one.put("open", b"bytes", on(one)) == 0
