@@ -2,10 +2,10 @@
 
 import asyncio
 import contextlib
+import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,6 +15,8 @@ import tidepool
 from tidepool import AsyncPool, Pool
 
 from .held import Elsewhere
+from .memory import memory_taken
+from .waiting import eventually
 
 #: Seconds that a call waits for what is stopped.
 WAIT = 0.3
@@ -75,21 +77,24 @@ def test_other_threads_run_while_a_call_waits(elsewhere: Elsewhere, scratch: Pat
             assert ticks.count - before > 10
 
 
+def is_borrowed(buffer: bytearray) -> bool:
+    """Whether a call under way has the buffer, which then cannot be resized."""
+    try:
+        buffer.append(0)
+        buffer.pop()
+    except BufferError:
+        return True
+    return False
+
+
 def test_a_buffer_is_borrowed_for_the_length_of_a_call(elsewhere: Elsewhere, scratch: Path) -> None:
-    buffer, until = bytearray(5), time.monotonic() + 20
-
-    def resize() -> None:
-        while time.monotonic() < until:
-            buffer.append(0)
-            buffer.pop()
-
+    buffer = bytearray(5)
     with Pool.connect([elsewhere.catalog], dir=scratch, local=False) as pool:
         pool.put("key", b"value")
         with elsewhere.stopped():
             call = threading.Thread(target=pool.get_into, args=("key", buffer), kwargs={"deadline": 60.0})
             call.start()
-            with pytest.raises(BufferError):
-                resize()
+            eventually("the buffer is borrowed", lambda: is_borrowed(buffer))
         call.join()
         assert buffer[:5] == b"value"
         with pytest.raises(tidepool.InvalidError):
@@ -113,9 +118,10 @@ def test_a_cancelled_call_is_over_at_once_and_one_that_had_not_begun_never_begin
         pool = await AsyncPool.connect([elsewhere.catalog], dir=scratch, local=False, threads=1)
         await pool.put("key", b"value")
         with elsewhere.stopped():
-            waiting = asyncio.create_task(pool.get("key", deadline=60.0))
+            buffer = bytearray(5)
+            waiting = asyncio.create_task(pool.get_into("key", buffer, deadline=60.0))
             queued = asyncio.create_task(pool.put("never", b"stored"))
-            await asyncio.sleep(0.1)
+            await asyncio.to_thread(eventually, "the first call has begun", lambda: is_borrowed(buffer))
             for task in (waiting, queued):
                 assert not task.done()
                 task.cancel()
@@ -131,31 +137,48 @@ def test_a_cancelled_call_is_over_at_once_and_one_that_had_not_begun_never_begin
 
 
 def test_tasks_go_on_while_a_coroutine_waits(elsewhere: Elsewhere, scratch: Path) -> None:
-    async def work() -> int:
+    async def work() -> None:
         async with await AsyncPool.connect([elsewhere.catalog], dir=scratch, local=False) as pool:
             await pool.put("key", b"value")
+            buffer = bytearray(5)
             with elsewhere.stopped():
-                waiting, ticks = asyncio.create_task(pool.get("key", deadline=WAIT)), 0
-                while not waiting.done():
-                    await asyncio.sleep(0.002)
-                    ticks += 1
-                return ticks
+                waiting = asyncio.create_task(pool.get_into("key", buffer, deadline=60.0))
+                await asyncio.to_thread(eventually, "the call has begun", lambda: is_borrowed(buffer))
+                for _ in range(20):
+                    assert await asyncio.to_thread(is_borrowed, buffer)
+                assert not waiting.done()
+            assert await waiting == 5
 
-    assert asyncio.run(work()) > 10
+    asyncio.run(work())
+
+
+@contextlib.contextmanager
+def program(code: str, *arguments: str) -> Iterator["subprocess.Popen[str]"]:
+    """A program that has imported what it needs when its first line says that it begins."""
+    line = [sys.executable, "-c", f"import sys, tidepool, mooncake.store\nprint('begins', flush=True)\n{code}"]
+    with subprocess.Popen([*line, *arguments], stdout=subprocess.PIPE, text=True) as started:
+        try:
+            assert started.stdout is not None
+            assert started.stdout.readline() == "begins\n"
+            yield started
+        finally:
+            started.kill()
 
 
 def interrupted(code: str, *arguments: str) -> str:
     """What a program prints that gets Ctrl-C while it waits for five minutes."""
-    first = "import os, signal, sys, threading, tidepool\n"
-    interrupt = "interrupt = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))\n"
-    line = [sys.executable, "-c", first + interrupt + code, *arguments]
-    return subprocess.run(line, capture_output=True, text=True, timeout=60, check=True).stdout
+    with program(code, *arguments) as waiting:
+        stat = Path(f"/proc/{waiting.pid}/stat")
+        eventually("the program waits", lambda: stat.read_text().rpartition(") ")[2][0] == "S", shows=stat.read_text)
+        waiting.send_signal(signal.SIGINT)
+        answer, _ = waiting.communicate(timeout=60)
+        assert waiting.returncode == 0
+    return answer
 
 
 def test_ctrl_c_ends_a_wait_for_a_pool(elsewhere: Elsewhere, scratch: Path) -> None:
     code = """
 try:
-    interrupt.start()
     tidepool.Pool.connect([sys.argv[1]], dir=sys.argv[2], wait=300.0)
 except KeyboardInterrupt:
     print("interrupted")
@@ -167,10 +190,8 @@ except KeyboardInterrupt:
 
 def test_ctrl_c_ends_a_set_up_that_waits_for_a_master() -> None:
     code = """
-import mooncake.store
 mooncake.store._WAIT = 300.0
 try:
-    interrupt.start()
     mooncake.store.MooncakeDistributedStore().setup("localhost", "P2PHANDSHAKE", 0, 0, "tcp", "", "127.0.0.1:1")
 except KeyboardInterrupt:
     print("interrupted")
@@ -180,32 +201,27 @@ except KeyboardInterrupt:
 
 def test_ctrl_c_ends_the_start_of_a_large_node_and_leaves_nothing(scratch: Path) -> None:
     code = """
-import time
-from pathlib import Path
-place, peak = Path(sys.argv[1]), 0
-def size():
-    return max((path.stat().st_size for path in place.glob("*")), default=0)
-def watch():
-    global peak
-    while not size():
-        time.sleep(0.001)
-    os.kill(os.getpid(), signal.SIGINT)
-    while found := size():
-        peak = max(peak, found)
-        time.sleep(0.001)
-watcher = threading.Thread(target=watch)
-watcher.start()
 try:
-    tidepool.Node("large", 1 << 30, [], dir=place)
+    tidepool.Node("large", int(sys.argv[2]), [], dir=sys.argv[1])
 except KeyboardInterrupt:
-    watcher.join()
-    print(peak < 1 << 30, sorted(place.glob("*")))
+    print("interrupted")
 """
-    place = scratch / "large"
+    place, capacity, peak = scratch / "large", 4 << 30, 0
     place.mkdir()
-    line = [sys.executable, "-c", "import os, signal, sys, threading, tidepool\n" + code, str(place)]
-    answer = subprocess.run(line, capture_output=True, text=True, timeout=60, check=True)
-    assert answer.stdout == "True []\n", answer
+
+    def taken() -> int:
+        nonlocal peak
+        now = memory_taken(place)
+        peak = max(peak, now)
+        return now
+
+    with program(code, str(place), str(capacity)) as starting:
+        eventually("the node takes memory", lambda: taken() > capacity // 100, shows=taken)
+        starting.send_signal(signal.SIGINT)
+        eventually("its memory is gone", lambda: not taken(), shows=taken)
+        assert starting.communicate(timeout=60)[0] == "interrupted\n"
+    assert peak < capacity
+    assert list(place.iterdir()) == []
     place.rmdir()
 
 
@@ -225,6 +241,5 @@ print(pool.describe("seen")[0].views)
         line = [sys.executable, "-c", code, catalog.address, str(scratch)]
         answer = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
         assert (answer.returncode, answer.stdout, answer.stderr) == (0, "1\n", "")
-        while pool.describe("seen")[0].views:
-            time.sleep(0.01)
+        eventually("nothing is pinned", lambda: not pool.describe("seen")[0].views)
         pool.remove("seen")
