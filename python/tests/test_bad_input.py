@@ -3,7 +3,6 @@
 import asyncio
 import multiprocessing
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,8 @@ from mooncake.store import MooncakeDistributedStore
 
 import tidepool
 from tidepool import Pool
+
+from .waiting import eventually
 
 
 def test_keys_and_blocks_of_the_wrong_kind_are_named(pool: Pool) -> None:
@@ -281,6 +282,4 @@ def test_a_node_that_stopped_in_order_has_left(scratch: Path) -> None:
     """It was "dead", like one that had crashed."""
     with tidepool.Catalog("127.0.0.1:0") as catalog, Pool.connect([catalog.address], dir=scratch, wait=None) as pool:
         tidepool.Node("leaving", 16 << 20, [catalog.address], dir=scratch).close()
-        until = time.monotonic() + 20
-        while [node.state for node in pool.nodes()] != ["left"]:
-            assert time.monotonic() < until
+        eventually("it has left", lambda: [node.state for node in pool.nodes()] == ["left"], shows=pool.nodes)
