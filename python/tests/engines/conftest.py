@@ -9,7 +9,6 @@ import json
 import os
 import socket
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any, Self
 import pytest
 
 from ..mooncake_store.conftest import Master, free_port
+from ..waiting import eventually
 
 HERE = Path(__file__).parent
 #: Importing an engine takes some ten seconds on a slow core; nothing that is asked of it takes one.
@@ -83,11 +83,12 @@ def started(name: str, folder: Path) -> Iterator[Engine]:
     with log.open("w") as text:
         server = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=text, stderr=text, env=environment)
     try:
-        until = time.monotonic() + _IMPORT
-        while not path.exists():
+
+        def is_there() -> bool:
             assert server.poll() is None, log.read_text()[-4000:]
-            assert time.monotonic() < until, f"{name} was not imported in time: {log.read_text()[-4000:]}"
-            time.sleep(0.05)
+            return path.exists()
+
+        eventually(f"{name} is imported", is_there, within=_IMPORT, shows=lambda: log.read_text()[-4000:])
         yield Engine(str(path))
     finally:
         assert server.stdin is not None
@@ -120,8 +121,5 @@ def pool() -> Iterator[Pool]:
         assert keeper.wait(20) == 0
         assert master.stop() == 0
     # Processes of engines end by themselves, and leave nothing.
-    until = time.monotonic() + 20
-    while list(directory.glob("*")):
-        assert time.monotonic() < until, list(directory.glob("*"))
-        time.sleep(0.05)
+    eventually("no file is left", lambda: not any(directory.iterdir()), shows=lambda: list(directory.iterdir()))
     directory.rmdir()

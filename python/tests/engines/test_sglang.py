@@ -1,13 +1,16 @@
 """SGLang's own backend class, unmodified, over the drop-in."""
 
 import json
-import time
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import tidepool
+
+from ..waiting import eventually
 from .conftest import Engine, Pool, started
 
 
@@ -130,9 +133,14 @@ def test_a_cleared_pool_is_empty(sglang: Engine, pool: Pool) -> None:
         assert two.exists(keys=names("cleared")) == 5
         one.clear()
         assert two.exists(keys=names("cleared")) == 5, "what was found a moment ago is leased, and stays"
-        # The master that tests share leases for 300 ms.
-        time.sleep(0.5)
-        one.clear()
+        with tidepool.Pool.connect([pool.master.address], dir=os.environ["TIDEPOOL_DIR"]) as native:
+
+            def is_clear() -> bool:
+                one.clear()
+                # A list, unlike an engine's question, leases nothing.
+                return not native.list_blocks()
+
+            eventually("the leases end", is_clear, shows=native.list_blocks)
         assert two.exists(keys=names("cleared")) == 0
         assert two.get_pages(keys=names("cleared"))["results"] == [False] * 5
 
