@@ -6,9 +6,7 @@ and what was computed from that, must not be saved: other engines would restore 
 """
 
 import sys
-import time
 import unittest
-from collections.abc import Callable
 from typing import Any
 
 import units
@@ -71,12 +69,6 @@ class Siblings(WithPool):
         engine.add("begins", prompt(900, 20))
         engine.run()
         return engine
-
-    def step_until(self, engine: Simulated, is_so: Callable[[], Any]) -> None:
-        until = time.monotonic() + 30
-        while not is_so():
-            self.assertLess(time.monotonic(), until, "it did not come to that")
-            engine.step()
 
     def check_pool(self, tokens: list[int], **options: Any) -> int:
         """Another engine checks every byte that it restores; how many tokens those were."""
@@ -152,7 +144,7 @@ class Siblings(WithPool):
 
         worker.begin_loads = empty_first
         engine.add("again", tokens)
-        self.step_until(engine, lambda: side._failed)
+        engine.step_until("a load fails", lambda: side._failed)
         sibling = Sibling(engine, "again", 64)
         sibling.fail()
         output = engine.step()
@@ -179,7 +171,7 @@ class Siblings(WithPool):
         self.computed(tokens)
         engine = self.begun(blocks=256)
         engine.add("runs", prompt(80, 100), generate=200)
-        self.step_until(engine, lambda: "runs" in engine.restored)
+        engine.step_until("it runs", lambda: "runs" in engine.restored)
         side, worker = engine.connector._scheduler, engine.workers[0].connector._worker
         begin = worker.begin_loads
 
@@ -192,7 +184,7 @@ class Siblings(WithPool):
 
         worker.begin_loads = empty_first
         engine.add("again", tokens)
-        self.step_until(engine, lambda: side._failed)
+        engine.step_until("a load fails", lambda: side._failed)
         self.assertFalse(side._requests["runs"].tainted)
         engine.abort("runs")
         engine.run()
@@ -215,7 +207,7 @@ class Siblings(WithPool):
         side = engine.connector._scheduler
         side._saves_allowed = False  # as if the pool had lost these since
         engine.add("first", tokens, generate=30)
-        self.step_until(engine, lambda: len(engine.requests["first"].output_token_ids) >= 3)
+        engine.step_until("it generates", lambda: len(engine.requests["first"].output_token_ids) >= 3)
         side._saves_allowed = True
         self.assertTrue(engine.scheduler.reset_prefix_cache(reset_running_requests=True))
         for cache in engine.workers[0].caches.values():

@@ -5,7 +5,6 @@ step everything that attention would read is compared with what should be there.
 overwritten block fails the test, without a vLLM being started.
 """
 
-import time
 import zlib
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -24,6 +23,7 @@ from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCache
 from vllm.v1.outputs import KVConnectorOutput, ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 from vllm.v1.structured_output import StructuredOutputManager
+from waiting import eventually
 
 HEADS, SIZE = 2, 4
 #: Not before 0.32.
@@ -81,6 +81,7 @@ class Worker:
             kv_connector_worker_meta=connector.build_connector_worker_meta(),
         )
         if output.num_scheduled_tokens and draft is not None and self.is_last_stage:
+            assert connector._worker._saved is not output.kv_connector_metadata, "saved before all of it was written"
             draft()
             connector.wait_for_save()
         connector.clear_connector_metadata()
@@ -171,13 +172,22 @@ class Simulated:
             self._count(reported.scheduler_stats)
         return output
 
-    def run(self, *, limit: float = 30) -> None:
+    def step_until(self, what: str, is_so: Callable[[], Any]) -> None:
+        """Steps until an event, with a rest after steps that compute nothing."""
+
+        def comes_to_it() -> bool:
+            for _ in range(100):
+                if is_so():
+                    return True
+                if not self.step().num_scheduled_tokens:
+                    break
+            return bool(is_so())
+
+        eventually(what, comes_to_it)
+
+    def run(self) -> None:
         """Until nothing is left to do."""
-        until = time.monotonic() + limit
-        while self.scheduler.has_requests():
-            assert time.monotonic() < until, "the engine does not come to an end"
-            if not self.step().num_scheduled_tokens:
-                time.sleep(0.001)
+        self.step_until("the engine comes to an end", lambda: not self.scheduler.has_requests())
 
     def free_blocks(self) -> int:
         free: int = self.scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
@@ -194,7 +204,6 @@ class Simulated:
             self.counted[name] = self.counted.get(name, 0) + number
 
     def _draft(self) -> None:
-        time.sleep(0.02)  # a model takes its time
         while self.drafts:
             self.drafts.pop()()
 

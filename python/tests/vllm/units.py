@@ -12,12 +12,14 @@ import tempfile
 import time
 import unittest
 import weakref
+from itertools import count
 from typing import Any, ClassVar
 
 import torch
 from simulated import TELLS_FAILED_REQUESTS, Simulated, full, sliding
 from tidepool.errors import InvalidError, UnreachableError
 from tidepool.vllm.settings import Settings
+from waiting import eventually
 
 import tidepool
 
@@ -272,12 +274,15 @@ class Failures(WithPool):
         self.check_nothing_held(engine)
         self.node = tidepool.Node("m", 64 << 20, [self.catalog.address], dir=self.dir)
         self.addCleanup(self.node.close)
-        until = time.monotonic() + 30
-        while len(self.pool.list_blocks("g0")) < 300 // BLOCK:
-            self.assertLess(time.monotonic(), until, "nothing was saved again")
+        names = (f"with {number}" for number in count())
+
+        def is_saved() -> bool:
             engine.scheduler.reset_prefix_cache()
-            engine.add(f"with {time.monotonic()}", tokens)
+            engine.add(next(names), tokens)
             engine.run()
+            return len(self.pool.list_blocks("g0")) >= 300 // BLOCK
+
+        eventually("blocks are saved again", is_saved)
 
     def test_after_a_reset_of_all_caches_an_engine_has_blocks_of_its_own(self) -> None:
         """vLLM resets them before weights are changed in place. What was saved before was loaded after it."""
@@ -409,10 +414,7 @@ class Ends(WithPool):
         engine.run()
         late = self.hold_saves_back(engine)
         requests = [engine.add(f"r{n}", prompt(71 + n, 100), generate=60) for n in range(5)]
-        until = time.monotonic() + 60
-        while not all(request.is_finished() for request in requests):
-            self.assertLess(time.monotonic(), until, "requests wait for a save that is not over")
-            engine.step()
+        engine.step_until("requests end before the save", lambda: all(request.is_finished() for request in requests))
         self.assertTrue(engine.connector.has_pending_push_work(), "the save was over")
         late.pop()()
         engine.run()
@@ -426,10 +428,7 @@ class Ends(WithPool):
         engine.run()
         late = self.hold_saves_back(engine, most=100)
         requests = [engine.add(f"r{n}", tokens + prompt(81 + n, 20), generate=1) for n in range(4)]
-        until = time.monotonic() + 60
-        while not all(request.is_finished() for request in requests):
-            self.assertLess(time.monotonic(), until)
-            engine.step()
+        engine.step_until("requests end", lambda: all(request.is_finished() for request in requests))
         pins = engine.connector._scheduler._pins
         held = [block.block_id for pin in pins._pins.values() for block in pin.blocks]
         self.assertGreater(len(held), len(set(held)), "no block is held twice: nothing is proved")
@@ -519,7 +518,7 @@ class Ends(WithPool):
         # Room for the prompts, but not for all that is generated.
         engine = self.engine(blocks=30)
         requests = [engine.add(f"r{n}", each, generate=40) for n, each in enumerate(tokens)]
-        engine.run(limit=60)
+        engine.run()
         self.assertGreater(sum(request.num_preemptions for request in requests), 0)
         for request, first in zip(requests, expected, strict=True):
             self.assertEqual(list(request.output_token_ids)[: len(first)], first)
@@ -582,10 +581,7 @@ class Ends(WithPool):
         take_received, side.take_received = side.take_received, set
         request = engine.add("loads", tokens)
         engine.add("saves", prompt(43, 300))
-        until = time.monotonic() + 20
-        while not (side._loading and side._saving):
-            self.assertLess(time.monotonic(), until)
-            engine.step()
+        engine.step_until("a load and a save are under way", lambda: side._loading and side._saving)
         worker.caches = {name: torch.zeros_like(cache) for name, cache in worker.caches.items()}
         worker.connector.register_kv_caches(worker.caches)
         side.take_received = take_received
@@ -624,10 +620,7 @@ class Reports(WithPool):
         engine.add("small", prompt(51, 100), params={"tidepool": given})
         engine.add("large", prompt(52, 100), params={"tidepool": {"session": "l", "hints": "x" * 5000}})
         engine.run()
-        until = time.monotonic() + 20
-        while not (found := self.pool.list_blocks("/session/")):
-            self.assertLess(time.monotonic(), until)
-        [(key, _, _)] = found
+        [(key, _, _)] = eventually("a session is stored", lambda: self.pool.list_blocks("/session/"))
         record = json.loads(self.pool.get(key) or b"")
         self.assertEqual({name: record[name] for name in given}, given)
         self.assertEqual((record["blocks"], record["tokens"]), (6, 104))
@@ -653,9 +646,7 @@ class Reports(WithPool):
             other = self.engine(settings={"weights_id": "other"})
             other.add("other", prompt(53, 100))
             other.run()
-            until = time.monotonic() + 20
-            while not logged.records:
-                self.assertLess(time.monotonic(), until)
+            eventually("it is logged", lambda: logged.records)
         self.assertIn("because they differ: weights: here named other, there ", logged.output[0])
         other.add("counts", prompt(54, 20))
         other.run()
@@ -669,11 +660,8 @@ class Reports(WithPool):
         self.addCleanup(shutil.rmtree, other, ignore_errors=True)
         twin = tidepool.Node("n", 16 << 20, [self.catalog.address], dir=other)
         self.addCleanup(twin.close)
-        until = time.monotonic() + 30
         with self.assertLogs("vllm.tidepool", "WARNING") as logged:
-            while not any("name" in line for line in logged.output):
-                assert time.monotonic() < until, "nothing was logged"
-                engine.step()
+            engine.step_until("it is logged", lambda: any("name" in line for line in logged.output))
 
 
 if __name__ == "__main__":
