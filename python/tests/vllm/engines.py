@@ -65,6 +65,8 @@ class TidePool:
         catalog, addresses = self._start("catalog", "--listen=127.0.0.1:0")
         self.catalog, self.address = catalog, addresses["catalog"]["listen"]
         self.nodes: list[subprocess.Popen[str]] = []
+        #: Where each of them takes what other hosts ask.
+        self.data_ports: list[int] = []
 
     def add_node(self, capacity: str = "512MiB") -> "subprocess.Popen[str]":
         line = [
@@ -73,8 +75,10 @@ class TidePool:
             f"--capacity={capacity}",
             "--data-listen=127.0.0.1:0",
         ]
-        self.nodes.append(self._start("node", *line, f"--catalogs={self.address}")[0])
-        return self.nodes[-1]
+        node, addresses = self._start("node", *line, f"--catalogs={self.address}")
+        self.nodes.append(node)
+        self.data_ports.append(int(addresses["node"]["data-listen"].rpartition(":")[2]))
+        return node
 
     def _start(self, *line: str) -> tuple["subprocess.Popen[str]", Any]:
         program = subprocess.Popen(

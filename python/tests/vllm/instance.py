@@ -12,6 +12,7 @@ from typing import Any
 
 from small import start
 from vllm import SamplingParams
+from waiting import eventually
 
 
 def main(model: str, connector: str, *lengths: str) -> None:
@@ -38,8 +39,8 @@ def main(model: str, connector: str, *lengths: str) -> None:
             "tokens": list(ask(prompt, more)[1].outputs[0].token_ids),
         }
         print("RESULT", json.dumps(report), flush=True)
-        # What was computed is stored in the background.
-        time.sleep(1)
+        # Blocks are stored in the background, and vLLM resets its cache when none is held for that.
+        eventually("all blocks are stored", llm.reset_prefix_cache)
 
 
 if __name__ == "__main__":

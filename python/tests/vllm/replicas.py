@@ -14,9 +14,7 @@ from small import options
 from vllm import SamplingParams
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.v1.engine.async_llm import AsyncLLM
-
-#: A block is stored in the background, and an engine remembers for a second that it was not there.
-STORED = 1.5
+from waiting import eventually
 
 
 async def main(model: str, connector: str, length: str, *ranks: str) -> None:
@@ -24,6 +22,12 @@ async def main(model: str, connector: str, length: str, *ranks: str) -> None:
     llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**both))
     how = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True, detokenize=False, logprobs=5)
     prompt = {"prompt_token_ids": prompt_of(1, int(length))}
+    loop = asyncio.get_running_loop()
+
+    def is_stored() -> bool:
+        """Blocks are stored in the background, and vLLM resets its cache when none is held for that."""
+        return asyncio.run_coroutine_threadsafe(llm.reset_prefix_cache(), loop).result()
+
     for number, rank in enumerate(ranks):
         answers = llm.generate(prompt, how, f"request {number}", data_parallel_rank=int(rank))
         *_, answer = [answer async for answer in answers]
@@ -35,7 +39,7 @@ async def main(model: str, connector: str, length: str, *ranks: str) -> None:
             "logprobs": {token: found.logprob for token, found in said.logprobs[0].items()},
         }
         print("RESULT", json.dumps(report), flush=True)
-        await asyncio.sleep(STORED)
+        await asyncio.to_thread(eventually, "all blocks are stored", is_stored)
     llm.shutdown()
 
 

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from small import start
 from vllm import SamplingParams
+from waiting import eventually
 
 
 class Served:
@@ -46,11 +47,7 @@ class Served:
 
     def forget(self) -> bool:
         """Empties the engine's own prefix cache."""
-        until = time.monotonic() + 20
-        while not self.llm.reset_prefix_cache():
-            assert time.monotonic() < until, "blocks are held for ever"
-            time.sleep(0.05)
-        return True
+        return eventually("no block is held", self.llm.reset_prefix_cache)
 
     def prompt(self, seed: int, length: int) -> list[int]:
         return prompt_of(seed, length)
@@ -79,8 +76,8 @@ class Served:
 
         side.begin_loads = empty_and_begin
 
-    def kill_during_load(self, pid: int) -> None:
-        """Stops a node before the next load, which so gets no answer, and kills it a second later."""
+    def kill_during_load(self, pid: int, port: int) -> None:
+        """Stops a node before the next load, which so gets no answer, and kills it when it has been asked."""
         from vllm.distributed.kv_transfer import get_kv_transfer_group
 
         side = get_kv_transfer_group()._worker
@@ -89,9 +86,15 @@ class Served:
         def stop_and_begin(step: Any) -> None:
             if step.loads:
                 stop(pid)
-                threading.Timer(1, os.kill, (pid, signal.SIGKILL)).start()
+                threading.Thread(target=kill_when_asked, args=(unread(port),)).start()
                 side.begin_loads = begin
             begin(step)
+
+        def kill_when_asked(before: int) -> None:
+            try:
+                eventually("the stopped node is asked for blocks", lambda: unread(port) > before)
+            finally:
+                os.kill(pid, signal.SIGKILL)
 
         side.begin_loads = stop_and_begin
 
@@ -100,8 +103,18 @@ def stop(pid: int) -> None:
     """Stops a process, which need not be a child; when this returns, all of its threads have stopped."""
     os.kill(pid, signal.SIGSTOP)
     threads = Path(f"/proc/{pid}/task")
-    while any(thread.read_text().rpartition(") ")[2][0] != "T" for thread in threads.glob("*/stat")):
-        time.sleep(0.001)
+
+    def has_stopped() -> bool:
+        return all(thread.read_text().rpartition(") ")[2][0] == "T" for thread in threads.glob("*/stat"))
+
+    eventually("all threads have stopped", has_stopped)
+
+
+def unread(port: int) -> int:
+    """Bytes that were sent to a port of this host and wait to be read."""
+    sockets = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    queues = [queues for _, local, _, _, queues, *_ in sockets if int(local.partition(":")[2], 16) == port]
+    return sum(int(sent_and_received.partition(":")[2], 16) for sent_and_received in queues)
 
 
 def prompt_of(seed: int, length: int) -> list[int]:
