@@ -59,8 +59,12 @@ pub(crate) fn check_report(report: &LookupReport) -> Result<(), Status> {
 /// What a node says about itself.
 pub(crate) fn check_node(info: &NodeInfo) -> Result<(), Status> {
     NodeName::new(info.name.as_str()).map_err(|error| invalid(error.to_string()))?;
-    let texts =
-        [("data_address", &info.data_address), ("socket_path", &info.socket_path), ("host_hint", &info.host_hint)];
+    let texts = [
+        ("data_address", &info.data_address),
+        ("socket_path", &info.socket_path),
+        ("host_hint", &info.host_hint),
+        ("build", &info.build),
+    ];
     for (field, text) in texts {
         if text.len() > MAX_TEXT {
             return Err(invalid(format!("{field}: {} bytes; at most {MAX_TEXT} are allowed", text.len())));

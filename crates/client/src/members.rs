@@ -25,6 +25,8 @@ pub struct PoolNode {
     pub socket: Option<PathBuf>,
     /// What the catalogs think of it; `None` when they do not know it, or when none of them answers.
     pub state: Option<NodeState>,
+    /// The version of its program; `None` when it does not say, or when the catalogs do not know it.
+    pub build: Option<String>,
     /// Bytes that it has for blocks; zero when the catalogs do not know it.
     pub capacity_bytes: u64,
     /// Bytes of these in use.
@@ -48,6 +50,7 @@ impl PoolNode {
             data_address: Some(node.data_address),
             socket: node.socket,
             state: Some(node.state),
+            build: Some(member.build.clone()).filter(|build| !build.is_empty()),
             capacity_bytes: member.capacity_bytes,
             used_bytes: member.used_bytes,
             mapped,
@@ -66,6 +69,7 @@ impl PoolNode {
             data_address: None,
             socket,
             state: None,
+            build: None,
             capacity_bytes: 0,
             used_bytes: 0,
             mapped: true,

@@ -146,6 +146,7 @@ mod tests {
                 data_address: None,
                 socket: None,
                 state: *state,
+                build: None,
                 capacity_bytes: 0,
                 used_bytes: 0,
                 mapped: false,

@@ -111,6 +111,7 @@ fn describe(node: &PoolNode, state: &str) -> Value {
         "state": state,
         "data_address": node.data_address,
         "socket": node.socket,
+        "build": node.build,
         "capacity_bytes": node.capacity_bytes,
         "used_bytes": node.used_bytes,
         "mapped": node.mapped,

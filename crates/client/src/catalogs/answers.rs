@@ -238,6 +238,8 @@ impl Located {
 pub struct Member {
     /// The node.
     pub node: Node,
+    /// The version of its program; empty when it does not say.
+    pub build: String,
     /// Bytes that it can hold.
     pub capacity_bytes: u64,
     /// Bytes that it holds.
@@ -267,6 +269,7 @@ impl Member {
                 state,
                 host_hint: info.host_hint,
             },
+            build: info.build,
             capacity_bytes: info.capacity_bytes,
             used_bytes: info.used_bytes,
             stream: member.stream,

@@ -86,9 +86,9 @@ mod tests {
             state: if silent == 0 { NodeState::Alive } else { NodeState::Dead },
             host_hint: String::new(),
         };
-        let (capacity_bytes, used_bytes, stream, rival) = (0, 0, 1, None);
+        let (build, capacity_bytes, used_bytes, stream, rival) = (String::new(), 0, 0, 1, None);
         let silent = Duration::from_secs(silent);
-        Member { node, capacity_bytes, used_bytes, stream, caught_up: true, silent, left, rival }
+        Member { node, build, capacity_bytes, used_bytes, stream, caught_up: true, silent, left, rival }
     }
 
     fn epochs(seen: &Seen) -> Vec<u64> {

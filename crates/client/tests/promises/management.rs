@@ -105,6 +105,8 @@ fn nodes_tell_about_themselves() {
     for (over, mapped) in [(Over::Shm, true), (Over::Tcp, false)] {
         let client = cluster.client(over);
         assert!(client.members().iter().all(|node| node.mapped == mapped && node.capacity_bytes > 0));
+        let build = Some(env!("CARGO_PKG_VERSION"));
+        assert!(client.members().iter().all(|node| node.build.as_deref() == build), "every node names its build");
         let stat = client.node_stat(&name("n1")).unwrap();
         assert!(stat.iter().any(|(name, _)| name == "tidepool_node_blocks"));
         assert_eq!(client.node_stat(&name("n7")).unwrap_err().to_string(), "no node named n7 is known");

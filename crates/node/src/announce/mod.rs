@@ -64,6 +64,7 @@ impl NodeInfo {
             capacity_bytes: self.capacity_bytes,
             used_bytes,
             host_hint: self.host_hint.clone(),
+            build: env!("CARGO_PKG_VERSION").to_owned(),
         }
     }
 }
