@@ -36,6 +36,10 @@ pub struct CatalogConfig {
     pub max_streams: usize,
     /// Most connections; further ones are closed at once.
     pub max_connections: usize,
+    /// Most calls that wait for blocks; further ones are refused.
+    pub max_waits: usize,
+    /// Most ids that calls wait for, all calls together; about 40 bytes each.
+    pub max_waited_ids: usize,
 }
 
 impl Default for CatalogConfig {
@@ -53,6 +57,8 @@ impl Default for CatalogConfig {
             max_nodes: 4096,
             max_streams: StreamSlot::COUNT,
             max_connections: 4096,
+            max_waits: 4096,
+            max_waited_ids: 1 << 20,
         }
     }
 }
@@ -86,6 +92,8 @@ impl CatalogConfig {
         count("max_nodes", self.max_nodes, StreamSlot::COUNT)?;
         count("max_streams", self.max_streams, StreamSlot::COUNT)?;
         count("max_connections", self.max_connections, 1 << 20)?;
+        count("max_waits", self.max_waits, 1 << 20)?;
+        count("max_waited_ids", self.max_waited_ids, 1 << 24)?;
         let allowed = format!("at most {LONGEST_LEASE:?}");
         check(self.lease <= LONGEST_LEASE, "lease", format!("{:?}", self.lease), allowed)?;
         let later = |field, value: Duration, than: &str, least: Duration| {

@@ -6,8 +6,9 @@ use crate::members::state::NodeState;
 use crate::members::{Directory, View};
 use crate::metrics::{self, Counters};
 use crate::recorders::Recorders;
+use crate::waiters::Waiters;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tidepool_locks::Mutex;
 use tidepool_policy::Leases;
@@ -28,8 +29,9 @@ pub(crate) struct Core {
     /// Short sections: noting a batch, looking through the table.
     leases: Mutex<Leases>,
     pub(crate) recorders: Recorders,
+    pub(crate) waiters: Waiters,
     /// Whether the catalog stops, and answers nothing any more.
-    pub(crate) stopping: AtomicBool,
+    stopping: AtomicBool,
 }
 
 impl Core {
@@ -46,7 +48,21 @@ impl Core {
             lease: config.lease,
             leases: Mutex::new(Leases::new(MOST_LEASES)),
             recorders: Recorders::default(),
+            waiters: Waiters::new(config),
         }
+    }
+
+    /// Whether the catalog stops: what it would say of nodes is no longer true.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    /// Ends all that goes on for as long as somebody listens or waits.
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+        self.directory.end_all();
+        self.recorders.end();
+        self.waiters.end();
     }
 
     /// Runs one read of the index against one view of the members, and says whether the answer is complete: it is only if
@@ -85,6 +101,7 @@ impl Core {
         let in_state = |state| shown().filter(|member| member.state == state).count() as u64;
         let gauge = |name, help, value| Metric::new(name, help, Value::Gauge(value));
         let complete = u64::from(self.directory.is_complete(&view));
+        let (waits, waited_ids) = self.waiters.counts();
         let mut all = vec![
             gauge("tidepool_catalog_blocks", "Ids in the index.", self.index.blocks()),
             gauge("tidepool_catalog_complete", "1 while a \"no\" from this catalog is a no.", complete),
@@ -97,6 +114,8 @@ impl Core {
                 self.leases.lock().len() as u64,
             ),
             gauge("tidepool_catalog_recorders", "Recorders that listen to look-ups.", self.recorders.count() as u64),
+            gauge("tidepool_catalog_waits", "Calls that wait for a block to be held.", waits as u64),
+            gauge("tidepool_catalog_waited_ids", "Ids that calls wait for.", waited_ids as u64),
             gauge(
                 "tidepool_catalog_name_conflicts",
                 "Names that two live nodes claim, of which one is refused.",

@@ -36,6 +36,7 @@ mod server;
 mod service;
 pub mod streams;
 mod sweeper;
+mod waiters;
 
 pub use config::CatalogConfig;
 pub use members::NameConflict;

@@ -32,6 +32,8 @@ macro_rules! counters {
 counters! {
     lookups, "tidepool_catalog_lookups_total", "Look-ups answered.";
     matches, "tidepool_catalog_prefix_matches_total", "Prefix matches answered.";
+    waits_held, "tidepool_catalog_waits_held_total", "Waits that ended with a block that is held.";
+    waits_over, "tidepool_catalog_waits_over_total", "Waits that ended without one, when their time was up.";
     lookup_keys, "tidepool_catalog_lookup_keys_total", "Ids looked up.";
     found_keys, "tidepool_catalog_lookup_found_total", "Ids looked up that the pool held.";
     absent_keys, "tidepool_catalog_lookup_absent_total", "Ids looked up that the pool did not hold.";

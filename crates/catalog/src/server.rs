@@ -14,7 +14,6 @@ use crate::sweeper;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use thiserror::Error;
@@ -136,10 +135,8 @@ impl Server {
 
     fn stop(&mut self) {
         let Some(Running { stop, threads }) = self.running.take() else { return };
-        self.core.stopping.store(true, Ordering::Release);
+        self.core.stop();
         stop.send_replace(true);
-        self.core.directory.end_all();
-        self.core.recorders.end();
         for thread in threads {
             let _ = thread.join();
         }
@@ -205,8 +202,7 @@ async fn serve(core: Arc<Core>, arrivals: mpsc::Receiver<Accepted>, stopped: wat
     let serves = move |request: tonic::Request<()>| {
         // Whoever asks keeps its connection.
         request.extensions().get().into_iter().for_each(Voice::raise);
-        // A catalog that stops has ended its streams: what it would say of nodes is no longer true.
-        match core.stopping.load(Ordering::Acquire) {
+        match core.is_stopping() {
             true => Err(Status::unavailable("the catalog is stopping")),
             false => Ok(request),
         }

@@ -32,6 +32,9 @@ pub const MAX_HOLDERS: usize = 8;
 /// Most chains in one `MatchPrefix`.
 pub const MAX_CHAINS: usize = 4096;
 
+/// The longest that a `Wait` takes; one that asks for longer is answered then.
+pub const LONGEST_WAIT: Duration = Duration::from_secs(60);
+
 /// Largest message either side takes: the answer to [`MAX_IDS`] ids with [`MAX_HOLDERS`] holders each, and the nodes.
 pub const MAX_MESSAGE_LEN: usize = 16 << 20;
 

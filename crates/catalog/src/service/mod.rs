@@ -2,6 +2,7 @@
 
 mod holders;
 mod lookup;
+mod wait;
 
 use crate::core::Core;
 use crate::members::state::Link;
@@ -16,7 +17,7 @@ use tidepool_schema::catalog_server::Catalog;
 use tidepool_schema::{
     ForgetReply, ForgetRequest, Incarnation, InventoryUp, LeasedReply, LeasedRequest, LookupReply, LookupReport,
     LookupRequest, MatchPrefixReply, MatchPrefixRequest, Member, MembersReply, MembersRequest, NodeInfo, NodeState,
-    Number, RecordRequest, ReportReply, StatReply, StatRequest,
+    Number, RecordRequest, ReportReply, StatReply, StatRequest, WaitReply, WaitRequest,
 };
 use tidepool_types::{BlockId, Value};
 use tonic::{Request, Response, Status, Streaming};
@@ -97,6 +98,13 @@ impl Catalog for Service {
         let ids: Vec<BlockId> = ids.iter().map(|id| BlockId::from_bytes(*id)).collect();
         let leased: Vec<u8> = self.0.leased(&ids).into_iter().map(u8::from).collect();
         Ok(Response::new(LeasedReply { leased: leased.into() }))
+    }
+
+    async fn wait(&self, request: Request<WaitRequest>) -> Result<Response<WaitReply>, Status> {
+        let reply = wait::wait(&self.0, request.get_ref()).await.map_err(|status| self.rejected(status))?;
+        let counters = &self.0.counters;
+        metrics::add(if wait::is_answer(&reply) { &counters.waits_held } else { &counters.waits_over }, 1);
+        Ok(Response::new(reply))
     }
 
     async fn members(&self, request: Request<MembersRequest>) -> Result<Response<MembersReply>, Status> {

@@ -94,8 +94,7 @@ impl Intake {
             Verdict::Apply { .. } => {}
             other => return self.resync(other),
         }
-        let tier_of = |n: usize| page.tiers.get(n).map_or(Some(Tier::Dram), |tier| Tier::try_from(*tier).ok());
-        self.apply(ids, tier_of);
+        self.apply(ids, &page.tiers);
         Ok(None)
     }
 
@@ -104,18 +103,22 @@ impl Intake {
         requests::check_tiers("kinds", &deltas.kinds, ids.len(), false)?;
         match self.progress.deltas(deltas.first, ids.len() as u64) {
             Verdict::Apply { skip } => {
-                let kinds = &deltas.kinds[skip..];
-                self.apply(&ids[skip..], |n| Tier::try_from(kinds[n]).ok());
+                self.apply(&ids[skip..], &deltas.kinds[skip..]);
                 Ok(None)
             }
             other => self.resync(other),
         }
     }
 
-    fn apply(&mut self, ids: &[[u8; 16]], tier_of: impl Fn(usize) -> Option<Tier>) {
+    /// Applies changes of checked kinds; without kinds, they are additions to memory.
+    fn apply(&mut self, ids: &[[u8; 16]], kinds: &[u8]) {
         self.used = true;
-        metrics::add(&self.core.counters.changes, ids.len());
-        self.core.index.apply(self.lease.slot(), ids, tier_of);
+        let core = &self.core;
+        metrics::add(&core.counters.changes, ids.len());
+        let tier_of = |n| kinds.get(n).map_or(Some(Tier::Dram), |kind| Tier::try_from(*kind).ok());
+        core.index.apply(self.lease.slot(), ids, tier_of);
+        // After the index: waiting calls rely on this order.
+        core.waiters.applied(ids, kinds);
     }
 
     /// Drops what the stream said if the verdict asks for that, and says so.

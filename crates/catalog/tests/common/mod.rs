@@ -12,6 +12,7 @@ use tidepool_schema::{
 use tidepool_types::BlockId;
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
 use tonic::{Status, Streaming};
@@ -29,6 +30,12 @@ pub(crate) fn quick() -> CatalogConfig {
         ack_bound: Duration::from_millis(150),
         ..CatalogConfig::default()
     }
+}
+
+/// A catalog whose nodes stay alive, however long a test takes on a busy host.
+pub(crate) fn calm() -> CatalogConfig {
+    let (suspect_after, dead_after) = (Duration::from_secs(600), Duration::from_secs(1200));
+    CatalogConfig { suspect_after, dead_after, ..quick() }
 }
 
 pub(crate) fn runtime() -> Runtime {
@@ -50,6 +57,11 @@ impl Asker {
 
     pub(crate) fn run<T>(&self, call: impl Future<Output = T>) -> T {
         self.runtime.block_on(call)
+    }
+
+    /// Has a call go on by itself, until it is awaited or aborted.
+    pub(crate) fn spawn<T: Send + 'static>(&self, call: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
+        self.runtime.spawn(call)
     }
 
     /// The names of the holders of each id.
