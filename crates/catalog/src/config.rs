@@ -40,6 +40,10 @@ pub struct CatalogConfig {
     pub max_waits: usize,
     /// Most ids that calls wait for, all calls together; about 40 bytes each.
     pub max_waited_ids: usize,
+    /// Most subscribers to changes; further ones are refused.
+    pub max_subscribers: usize,
+    /// Most bytes of changes that wait for one subscriber. Subscribers share the memory of what waits for several of them.
+    pub subscriber_queue_bytes: usize,
 }
 
 impl Default for CatalogConfig {
@@ -59,6 +63,8 @@ impl Default for CatalogConfig {
             max_connections: 4096,
             max_waits: 4096,
             max_waited_ids: 1 << 20,
+            max_subscribers: 64,
+            subscriber_queue_bytes: 16 << 20,
         }
     }
 }
@@ -94,6 +100,8 @@ impl CatalogConfig {
         count("max_connections", self.max_connections, 1 << 20)?;
         count("max_waits", self.max_waits, 1 << 20)?;
         count("max_waited_ids", self.max_waited_ids, 1 << 24)?;
+        count("max_subscribers", self.max_subscribers, 1 << 10)?;
+        count("subscriber_queue_bytes", self.subscriber_queue_bytes, 1 << 30)?;
         let allowed = format!("at most {LONGEST_LEASE:?}");
         check(self.lease <= LONGEST_LEASE, "lease", format!("{:?}", self.lease), allowed)?;
         let later = |field, value: Duration, than: &str, least: Duration| {

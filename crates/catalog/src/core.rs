@@ -6,6 +6,7 @@ use crate::members::state::NodeState;
 use crate::members::{Directory, View};
 use crate::metrics::{self, Counters};
 use crate::recorders::Recorders;
+use crate::subscribers::Subscribers;
 use crate::waiters::Waiters;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,6 +31,7 @@ pub(crate) struct Core {
     leases: Mutex<Leases>,
     pub(crate) recorders: Recorders,
     pub(crate) waiters: Waiters,
+    pub(crate) subscribers: Subscribers,
     /// Whether the catalog stops, and answers nothing any more.
     stopping: AtomicBool,
 }
@@ -49,6 +51,7 @@ impl Core {
             leases: Mutex::new(Leases::new(MOST_LEASES)),
             recorders: Recorders::default(),
             waiters: Waiters::new(config),
+            subscribers: Subscribers::new(config.max_subscribers, config.subscriber_queue_bytes),
         }
     }
 
@@ -63,6 +66,7 @@ impl Core {
         self.directory.end_all();
         self.recorders.end();
         self.waiters.end();
+        self.subscribers.end();
     }
 
     /// Runs one read of the index against one view of the members, and says whether the answer is complete: it is only if
@@ -116,6 +120,7 @@ impl Core {
             gauge("tidepool_catalog_recorders", "Recorders that listen to look-ups.", self.recorders.count() as u64),
             gauge("tidepool_catalog_waits", "Calls that wait for a block to be held.", waits as u64),
             gauge("tidepool_catalog_waited_ids", "Ids that calls wait for.", waited_ids as u64),
+            gauge("tidepool_catalog_subscribers", "Subscribers to changes.", self.subscribers.count() as u64),
             gauge(
                 "tidepool_catalog_name_conflicts",
                 "Names that two live nodes claim, of which one is refused.",

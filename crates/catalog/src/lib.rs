@@ -35,6 +35,7 @@ mod requests;
 mod server;
 mod service;
 pub mod streams;
+mod subscribers;
 mod sweeper;
 mod waiters;
 

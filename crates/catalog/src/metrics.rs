@@ -45,6 +45,7 @@ counters! {
     resyncs, "tidepool_catalog_resyncs_total", "Snapshots asked for again because something was missing.";
     changes, "tidepool_catalog_changes_total", "Changes and snapshot entries applied.";
     sweeps, "tidepool_catalog_sweeps_total", "Streams whose entries were swept.";
+    subscriber_gaps, "tidepool_catalog_subscriber_gaps_total", "Streams told anew to subscribers that did not keep up.";
     reported_lookups, "tidepool_catalog_reported_lookups_total", "Look-ups that clients told of while somebody recorded.";
     dropped_reports, "tidepool_catalog_reported_lookups_dropped_total", "Look-ups that a recorder was too slow for.";
     refused_connections, "tidepool_catalog_connections_refused_total", "Connections closed because there were too many.";

@@ -15,7 +15,7 @@ pub(crate) async fn run(core: Arc<Core>) {
         let slots = core.directory.slots().queued().await;
         let gone = SlotSet::default();
         slots.iter().for_each(|slot| gone.insert(*slot));
-        for step in 0..Index::SWEEP_STEPS {
+        for step in 0..Index::STEPS {
             core.index.sweep(step, |slot| gone.contains(slot));
             if step % STEPS_PER_TURN == 0 {
                 tokio::task::yield_now().await;

@@ -35,6 +35,9 @@ pub const MAX_CHAINS: usize = 4096;
 /// The longest that a `Wait` takes; one that asks for longer is answered then.
 pub const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
+/// A subscriber of `Watch` hears something at least this often from a catalog that is there.
+pub const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
+
 /// Largest message either side takes: the answer to [`MAX_IDS`] ids with [`MAX_HOLDERS`] holders each, and the nodes.
 pub const MAX_MESSAGE_LEN: usize = 16 << 20;
 

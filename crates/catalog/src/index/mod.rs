@@ -1,7 +1,7 @@
 //! The table: 16-byte id -> holders, about 35 bytes a block.
 //!
 //! 4,096 segments under 256 locks. Every operation takes one lock at a time, for one group of a batch or for one segment
-//! of a sweep: a look-up never waits for a whole resize, a whole sweep or a whole load.
+//! of a walk: a look-up never waits for a whole resize, a whole sweep or a whole load.
 
 mod arena;
 mod batch;
@@ -140,7 +140,7 @@ impl Index {
         let segment = segment_of(id.hash);
         let shard = self.shards[segment / SEGMENTS_PER_SHARD].read();
         match shard.segments[segment % SEGMENTS_PER_SHARD].get(id) {
-            Some(entry) => shard.all_holders(entry),
+            Some(entry) => shard.holders_of(entry).collect(),
             None => Vec::new(),
         }
     }
@@ -176,7 +176,7 @@ impl Index {
         }
     }
 
-    /// Takes every entry of `gone` out of one step's part of the table; there are [`Index::SWEEP_STEPS`] steps.
+    /// Takes every entry of `gone` out of one step's part of the table; there are [`Index::STEPS`] steps.
     pub fn sweep(&self, step: usize, gone: impl Fn(StreamSlot) -> bool) {
         let mut shard = self.shards[step / SEGMENTS_PER_SHARD].write();
         let before = shard.len();
@@ -184,8 +184,19 @@ impl Index {
         self.count(before, shard.len());
     }
 
-    /// Steps of a whole sweep; each holds one lock for a few microseconds.
-    pub const SWEEP_STEPS: usize = SEGMENTS;
+    /// Shows `see` every holder in one step's part of the table; there are [`Index::STEPS`] steps. How many ids the part has.
+    pub fn look_through(&self, step: usize, mut see: impl FnMut(BlockId, Holder)) -> usize {
+        let shard = self.shards[step / SEGMENTS_PER_SHARD].read();
+        let segment = &shard.segments[step % SEGMENTS_PER_SHARD];
+        for entry in segment.entries() {
+            let id = BlockId::from_words(self.hasher.unmix(entry.id));
+            shard.holders_of(entry).for_each(|holder| see(id, holder));
+        }
+        segment.len()
+    }
+
+    /// Steps of a whole walk through the table; each holds one lock for a few microseconds.
+    pub const STEPS: usize = SEGMENTS;
 
     fn count(&self, before: usize, after: usize) {
         // Two's complement: adding the wrapped difference subtracts when there are fewer.

@@ -79,12 +79,15 @@ pub(super) struct Mixed {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Hasher {
     factors: [u64; 2],
+    /// Of the first factor.
+    inverse: u64,
 }
 
 impl Hasher {
     /// Draws the two factors from `seed`: nobody outside can aim at one place.
     pub(super) const fn new(seed: [u64; 2]) -> Self {
-        Self { factors: [seed[0] | 1, seed[1] | 1] }
+        let factors = [seed[0] | 1, seed[1] | 1];
+        Self { factors, inverse: inverse(factors[0]) }
     }
 
     /// The upper bits of the sum of two products with random odd factors are as good as random. For a given second word
@@ -96,16 +99,21 @@ impl Hasher {
     }
 
     /// The id that becomes this.
-    #[cfg(test)]
+    #[inline]
     pub(super) const fn unmix(self, mixed: Mixed) -> [u64; 2] {
-        // Of an odd number, x * (2 - n * x) has twice as many bits of the inverse as x; any odd number has three of its own.
-        let (odd, mut inverse, mut bits) = (self.factors[0], self.factors[0], 3);
-        while bits < u64::BITS {
-            inverse = inverse.wrapping_mul(2u64.wrapping_sub(odd.wrapping_mul(inverse)));
-            bits *= 2;
-        }
-        [mixed.hash.wrapping_sub(mixed.word.wrapping_mul(self.factors[1])).wrapping_mul(inverse), mixed.word]
+        [mixed.hash.wrapping_sub(mixed.word.wrapping_mul(self.factors[1])).wrapping_mul(self.inverse), mixed.word]
     }
+}
+
+/// What an odd number is multiplied with to give one.
+const fn inverse(odd: u64) -> u64 {
+    // Of an odd number, x * (2 - n * x) has twice as many bits of the inverse as x; any odd number has three of its own.
+    let (mut inverse, mut bits) = (odd, 3);
+    while bits < u64::BITS {
+        inverse = inverse.wrapping_mul(2u64.wrapping_sub(odd.wrapping_mul(inverse)));
+        bits *= 2;
+    }
+    inverse
 }
 
 /// Bits of a hash that choose the segment; the rest choose the place in it.
@@ -179,6 +187,11 @@ impl Segment {
     #[inline]
     pub(super) fn get(&self, id: Mixed) -> Option<&Entry> {
         self.find(id).ok().map(|place| self.at(place))
+    }
+
+    /// Every entry, in the order of the hashes.
+    pub(super) fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.chunks.iter().flat_map(|chunk| chunk.iter()).filter(|entry| !entry.is_empty())
     }
 
     /// Lets `change` have the entry of `id`, and takes it out when that leaves it without holders. False when there is none.

@@ -41,9 +41,9 @@ impl Shard {
         self.segments[item.segment()].prefetch(item.id.hash);
     }
 
-    pub(super) fn all_holders(&self, entry: &Entry) -> Vec<Holder> {
-        let more = self.overflow.get(&entry.id).map_or(&[][..], Vec::as_slice);
-        entry.holders.iter().chain(more).filter_map(|holder| holder.get()).collect()
+    pub(super) fn holders_of<'a>(&'a self, entry: &'a Entry) -> impl Iterator<Item = Holder> + 'a {
+        let more = entry.holders.contains(&Packed::OVERFLOW).then(|| self.overflow.get(&entry.id)).flatten();
+        entry.holders.iter().chain(more.into_iter().flatten()).filter_map(|holder| holder.get())
     }
 
     pub(super) fn add(&mut self, item: Item, holder: Holder, live: &SlotSet) {

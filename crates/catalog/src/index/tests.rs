@@ -28,7 +28,7 @@ fn check(index: &Index) {
 }
 
 fn sweep(index: &Index, slot: StreamSlot) {
-    (0..Index::SWEEP_STEPS).for_each(|step| index.sweep(step, |s| s == slot));
+    (0..Index::STEPS).for_each(|step| index.sweep(step, |s| s == slot));
 }
 
 #[derive(Debug, Clone)]
@@ -83,6 +83,13 @@ proptest! {
             prop_assert_eq!(index.blocks(), model.len() as u64);
         }
         check(&index);
+        let mut seen: HashMap<Raw, BTreeMap<StreamSlot, Tier>> = HashMap::new();
+        let ids = (0..Index::STEPS).map(|step| index.look_through(step, |id, holder| {
+            seen.entry(*id.as_bytes()).or_default().insert(holder.slot, holder.tier);
+        }));
+        prop_assert_eq!(ids.sum::<usize>(), model.len());
+        let by_id: HashMap<Raw, _> = model.iter().map(|(id, holders)| (raw(*id), holders.clone())).collect();
+        prop_assert_eq!(seen, by_id, "a walk through the table sees every holder");
         for id in 0..300 {
             let found: BTreeMap<_, _> =
                 index.holders(BlockId::from_bytes(raw(id))).into_iter().map(|h| (h.slot, h.tier)).collect();

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidepool_locks::{Mutex, RwLock};
 use tidepool_schema as wire;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 /// Why a node's stream is not taken.
 #[derive(Debug, PartialEq, Eq)]
@@ -57,6 +57,8 @@ pub(crate) struct Directory {
     // Taken per stream event and per tick; look-ups take only `view`, for as long as it takes to clone a pointer.
     list: Mutex<List>,
     view: RwLock<Arc<View>>,
+    /// The version of `view`, for those who wait for another one.
+    versions: watch::Sender<u64>,
     rivals: Rivals,
 }
 
@@ -69,6 +71,7 @@ impl Directory {
             start: Instant::now(),
             list: Mutex::default(),
             view: RwLock::default(),
+            versions: watch::Sender::new(0),
             rivals: Rivals::default(),
         }
     }
@@ -84,6 +87,11 @@ impl Directory {
 
     pub(crate) fn view(&self) -> Arc<View> {
         self.view.read().clone()
+    }
+
+    /// Tells when there is another view.
+    pub(crate) fn versions(&self) -> watch::Receiver<u64> {
+        self.versions.subscribe()
     }
 
     /// Whether every node stands as [`is_complete`] asks.
@@ -250,6 +258,7 @@ impl Directory {
         let old = std::mem::replace(&mut *self.view.write(), Arc::new(view));
         list.old_views.retain(|view| view.strong_count() > 0);
         list.old_views.push(Arc::downgrade(&old));
+        self.versions.send_replace(list.version);
     }
 
     /// Whether a look-up may still read a view from before the current one.

@@ -3,6 +3,7 @@
 mod holders;
 mod lookup;
 mod wait;
+pub(crate) mod watch;
 
 use crate::core::Core;
 use crate::members::state::Link;
@@ -17,7 +18,7 @@ use tidepool_schema::catalog_server::Catalog;
 use tidepool_schema::{
     ForgetReply, ForgetRequest, Incarnation, InventoryUp, LeasedReply, LeasedRequest, LookupReply, LookupReport,
     LookupRequest, MatchPrefixReply, MatchPrefixRequest, Member, MembersReply, MembersRequest, NodeInfo, NodeState,
-    Number, RecordRequest, ReportReply, StatReply, StatRequest, WaitReply, WaitRequest,
+    Number, RecordRequest, ReportReply, StatReply, StatRequest, WaitReply, WaitRequest, WatchRequest,
 };
 use tidepool_types::{BlockId, Value};
 use tonic::{Request, Response, Status, Streaming};
@@ -49,6 +50,7 @@ impl Service {
 impl Catalog for Service {
     type InventoryStream = Answers;
     type RecordStream = Reports;
+    type WatchStream = watch::Events;
 
     async fn inventory(&self, request: Request<Streaming<InventoryUp>>) -> Result<Response<Answers>, Status> {
         let mut inbound = request.into_inner();
@@ -105,6 +107,11 @@ impl Catalog for Service {
         let counters = &self.0.counters;
         metrics::add(if wait::is_answer(&reply) { &counters.waits_held } else { &counters.waits_over }, 1);
         Ok(Response::new(reply))
+    }
+
+    async fn watch(&self, _: Request<WatchRequest>) -> Result<Response<watch::Events>, Status> {
+        let events = watch::subscribe(&self.0).map_err(|status| self.rejected(status))?;
+        Ok(Response::new(events))
     }
 
     async fn members(&self, request: Request<MembersRequest>) -> Result<Response<MembersReply>, Status> {

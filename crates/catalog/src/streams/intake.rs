@@ -117,8 +117,9 @@ impl Intake {
         metrics::add(&core.counters.changes, ids.len());
         let tier_of = |n| kinds.get(n).map_or(Some(Tier::Dram), |kind| Tier::try_from(*kind).ok());
         core.index.apply(self.lease.slot(), ids, tier_of);
-        // After the index: waiting calls rely on this order.
+        // After the index: waiting calls and subscribers rely on this order.
         core.waiters.applied(ids, kinds);
+        core.subscribers.applied(self.lease.number(), ids, kinds);
     }
 
     /// Drops what the stream said if the verdict asks for that, and says so.
