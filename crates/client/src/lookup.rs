@@ -5,11 +5,12 @@
 
 use crate::catalogs::Located;
 use crate::client::Client;
+use crate::core::Core;
 use crate::peers::Table;
 use std::collections::HashMap;
 use std::time::Duration;
 use tidepool_schema::{EXISTENCE_CHECK, PREFIX_MATCH};
-use tidepool_types::{BlockId, InvalidInput, NodeName, Tier};
+use tidepool_types::{BlockId, Deadline, InvalidInput, NodeName, Tier};
 
 /// Ids whose cache misses overlap: enough to hide them, few enough for the cache.
 const LOOKED_UP_TOGETHER: usize = 64;
@@ -65,32 +66,25 @@ impl Client {
         if core.recorded.wants(EXISTENCE_CHECK) {
             core.recorded.note(EXISTENCE_CHECK, &ids);
         }
-        let table = core.peers.table();
-        if table.locals.is_empty() {
-            return Ok(core.catalogs.exists(&ids, core.lease().is_some(), deadline).found);
-        }
-        if ids.len() >= CATALOG_FIRST {
-            let answer = core.catalogs.exists(&ids, core.lease().is_some(), deadline);
-            if answer.complete {
-                return Ok(answer.found);
+        Ok(held(core, &ids, deadline))
+    }
+
+    /// Waits until the pool holds one of `keys`, and says which it holds then, in order. All false: the deadline has passed, or
+    /// there are no keys. Nobody needs to have put, or reserved, any of the blocks.
+    pub fn wait<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<bool>, InvalidInput> {
+        let (core, deadline) = (self.core(), self.deadline());
+        let ids = core.ids_of(keys)?;
+        loop {
+            // Also what only this host knows of yet, or what only another catalog does.
+            let now = held(core, &ids, deadline);
+            if now.contains(&true) || ids.is_empty() || deadline.has_passed() {
+                return Ok(now);
+            }
+            // A wait leases nothing: a client that wants leases looks once more.
+            if let Some(then) = core.catalogs.wait(&ids, deadline).filter(|_| core.lease().is_none()) {
+                return Ok(then);
             }
         }
-        let mut places: Vec<Option<u16>> = Vec::with_capacity(ids.len());
-        for step in ids.chunks(LOOKED_UP_TOGETHER) {
-            prefetch(&table, step);
-            places.extend(step.iter().map(|id| local_place(&table, id)));
-        }
-        if let Some(lease) = core.lease() {
-            lease_found(&table, &ids, &places, lease);
-        }
-        let mut found: Vec<bool> = places.iter().map(Option::is_some).collect();
-        let open: Vec<usize> = (0..ids.len()).filter(|&index| !found[index]).collect();
-        if !open.is_empty() {
-            let asked: Vec<BlockId> = open.iter().map(|&index| ids[index]).collect();
-            let answer = core.catalogs.exists(&asked, core.lease().is_some(), deadline).found;
-            open.into_iter().zip(answer).for_each(|(index, held)| found[index] = held);
-        }
-        Ok(found)
     }
 
     /// For each chain of keys, the longest run from its start that the pool can serve, and where it is.
@@ -118,6 +112,36 @@ impl Client {
         let shortest = found.iter().map(ChainMatch::run).min().unwrap_or(0);
         Ok(Matches { chains: found, shortest, nodes, complete, answered })
     }
+}
+
+/// Which of `ids` the pool holds.
+fn held(core: &Core, ids: &[BlockId], deadline: Deadline) -> Vec<bool> {
+    let table = core.peers.table();
+    if table.locals.is_empty() {
+        return core.catalogs.exists(ids, core.lease().is_some(), deadline).found;
+    }
+    if ids.len() >= CATALOG_FIRST {
+        let answer = core.catalogs.exists(ids, core.lease().is_some(), deadline);
+        if answer.complete {
+            return answer.found;
+        }
+    }
+    let mut places: Vec<Option<u16>> = Vec::with_capacity(ids.len());
+    for step in ids.chunks(LOOKED_UP_TOGETHER) {
+        prefetch(&table, step);
+        places.extend(step.iter().map(|id| local_place(&table, id)));
+    }
+    if let Some(lease) = core.lease() {
+        lease_found(&table, ids, &places, lease);
+    }
+    let mut found: Vec<bool> = places.iter().map(Option::is_some).collect();
+    let open: Vec<usize> = (0..ids.len()).filter(|&index| !found[index]).collect();
+    if !open.is_empty() {
+        let asked: Vec<BlockId> = open.iter().map(|&index| ids[index]).collect();
+        let answer = core.catalogs.exists(&asked, core.lease().is_some(), deadline).found;
+        open.into_iter().zip(answer).for_each(|(index, held)| found[index] = held);
+    }
+    found
 }
 
 /// Asks for the cache lines that looking for `ids` will need, so that the waits for them overlap.

@@ -18,7 +18,7 @@ use tonic::{Response, Status};
 
 impl Catalogs {
     /// The peers that answered last time, complete ones first.
-    fn order(&self) -> Vec<Arc<Peer>> {
+    pub(super) fn order(&self) -> Vec<Arc<Peer>> {
         let mut peers: Vec<_> = self.peers.iter().filter(|peer| peer.standing() != Standing::Down).cloned().collect();
         peers.sort_by_key(|peer| peer.standing());
         peers

@@ -13,6 +13,7 @@ mod record;
 #[cfg(test)]
 mod tests;
 mod wait;
+mod waits;
 
 pub use answers::{Holder, Located, Member, Node, NodeKey, NodeState};
 pub use record::{Heard, HeardLookup, Recorder};
@@ -202,6 +203,14 @@ impl Catalogs {
     #[must_use]
     pub fn exists(&self, ids: &[BlockId], lease: bool, deadline: Deadline) -> Exists {
         self.ask_exists(ids, lease, deadline)
+    }
+
+    /// Waits at a catalog until a node holds one of `ids`, and says which are held then; only the first
+    /// [`tidepool_schema::MAX_IDS`] count. `None` after a second at most, or at the deadline, or when no catalog lets the caller
+    /// wait: then the caller looks again.
+    #[must_use]
+    pub fn wait(&self, ids: &[BlockId], deadline: Deadline) -> Option<Vec<bool>> {
+        self.wait_a_round(ids, deadline)
     }
 
     /// Which of `ids` any catalog that answers has leased.

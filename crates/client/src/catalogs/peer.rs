@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tidepool_schema as wire;
 use tidepool_schema::catalog_client::CatalogClient;
+use tidepool_types::Deadline;
 use tokio::runtime::{Handle, Runtime};
+use tokio::sync::Semaphore;
 use tokio::time::error::Elapsed;
 use tonic::transport::Channel;
 use tonic::{Code, Response, Status};
@@ -23,6 +25,9 @@ pub(super) enum Standing {
     /// It did not answer: it is skipped, and probed until it does.
     Down,
 }
+
+/// Waits at a time; a connection has room for twice as many calls. Further callers ask again and again instead.
+const MOST_WAITS: usize = 128;
 
 const GOOD: u8 = 0;
 const INCOMPLETE: u8 = 1;
@@ -42,6 +47,10 @@ pub(super) enum Answer<T> {
 pub(super) struct Peer {
     pub(super) address: String,
     client: CatalogClient<Channel>,
+    /// Over a connection of its own, for calls that last: a connection has room for so many calls, and these must not take
+    /// the room of look-ups.
+    patient: CatalogClient<Channel>,
+    waits: Semaphore,
     own: OwnConnection,
     standing: AtomicU8,
     failures: AtomicU64,
@@ -53,10 +62,12 @@ pub(super) struct Peer {
 impl Peer {
     /// Does not connect yet. Must be called inside the runtime.
     pub(super) fn new(address: &str, config: &CatalogsConfig) -> Result<Self, tonic::transport::Error> {
-        let channel = wire::endpoint(address, config.attempt)?.connect_lazy();
+        let endpoint = wire::endpoint(address, config.attempt)?;
         Ok(Self {
             address: address.to_owned(),
-            client: wire::client(channel),
+            client: wire::client(endpoint.connect_lazy()),
+            patient: wire::client(endpoint.connect_lazy()),
+            waits: Semaphore::new(MOST_WAITS),
             own: OwnConnection::new(address, config.attempt),
             standing: AtomicU8::new(GOOD),
             failures: AtomicU64::new(0),
@@ -76,6 +87,33 @@ impl Peer {
     /// For calls that take as long as they take: nothing is concluded from them.
     pub(super) fn client(&self) -> CatalogClient<Channel> {
         self.client.clone()
+    }
+
+    /// The same, for calls that last.
+    pub(super) fn patient(&self) -> CatalogClient<Channel> {
+        self.patient.clone()
+    }
+
+    /// Waits at the catalog, for `wait` and the time that an answer takes, as far as `deadline` allows. `None` when it does not
+    /// let this caller wait, or does not answer.
+    pub(super) fn wait(
+        self: &Arc<Self>,
+        runtime: &Runtime,
+        request: wire::WaitRequest,
+        wait: Duration,
+        deadline: Deadline,
+    ) -> Option<wire::WaitReply> {
+        let _seat = self.waits.try_acquire().ok()?;
+        let within = deadline.remaining().min(wait + self.config.attempt);
+        let mut client = self.patient();
+        let asked = async { tokio::time::timeout(within, client.wait(request)).await };
+        let outcome = wait_for(runtime, asked);
+        let _inside = runtime.enter();
+        // What counts is the time that the catalog had for its answer once the wait was over.
+        match self.judge(outcome, within.saturating_sub(wait)) {
+            Answer::Reply(reply) => Some(reply),
+            Answer::Refused(_) | Answer::None => None,
+        }
     }
 
     /// How often the catalog was found not to answer.
@@ -190,5 +228,6 @@ impl Peer {
 }
 
 fn is_dislike(status: &Status) -> bool {
-    matches!(status.code(), Code::InvalidArgument | Code::FailedPrecondition)
+    use Code::{FailedPrecondition, InvalidArgument, ResourceExhausted, Unimplemented};
+    matches!(status.code(), InvalidArgument | FailedPrecondition | ResourceExhausted | Unimplemented)
 }

@@ -26,3 +26,4 @@ mod same_process;
 mod short_deadlines;
 mod upserts;
 mod view_outlives_eviction;
+mod waits;
