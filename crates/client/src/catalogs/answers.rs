@@ -63,7 +63,7 @@ impl Node {
     }
 
     /// `None` when no node can be like that.
-    fn from_wire(node: wire::Node) -> Option<Self> {
+    pub(super) fn from_wire(node: wire::Node) -> Option<Self> {
         Some(Self {
             state: state(node.state())?,
             name: NodeName::new(node.name).ok()?,

@@ -9,14 +9,18 @@ mod ask;
 mod census;
 mod own_connection;
 mod peer;
+mod pool_map;
 mod record;
+mod subscription;
 #[cfg(test)]
 mod tests;
 mod wait;
 mod waits;
 
 pub use answers::{Holder, Located, Member, Node, NodeKey, NodeState};
+pub use pool_map::PoolMap;
 pub use record::{Heard, HeardLookup, Recorder};
+pub use subscription::{Followed, Subscription};
 pub use tidepool_schema::Missing;
 
 use peer::Peer;

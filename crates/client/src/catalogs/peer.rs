@@ -194,7 +194,7 @@ impl Peer {
     }
 
     /// Finds out whether the catalog answers somebody who has the time to wait, and skips it if not.
-    fn doubt(self: &Arc<Self>) {
+    pub(super) fn doubt(self: &Arc<Self>) {
         if self.standing() == Standing::Down || self.doubted.swap(true, Ordering::AcqRel) {
             return;
         }

@@ -97,6 +97,51 @@ fn members_and_numbers_are_listed() {
     assert!(numbers.contains(&("tidepool_catalog_blocks".to_owned(), 10)));
 }
 
+/// Follows until the map is current and has as many blocks.
+fn follow_until(subscription: &mut Subscription<'_>, blocks: usize) {
+    eventually(&format!("{blocks} blocks are known"), || {
+        subscription.follow(Duration::from_millis(100));
+        subscription.map().is_current() && blocks_of(subscription.map()) == blocks
+    });
+}
+
+fn blocks_of(map: &PoolMap) -> usize {
+    map.nodes().filter_map(|node| map.holdings(&node.name)).map(std::collections::HashMap::len).sum()
+}
+
+#[test]
+fn a_subscriber_follows_a_catalog_and_another_one_when_that_is_lost() {
+    let (first, second) = (catalog(), catalog());
+    let _fleets = (fill(&first, 100), fill(&second, 50));
+    let catalogs = catalogs(&[first.address(), second.address()]);
+    let mut subscription = catalogs.subscribe().unwrap();
+    follow_until(&mut subscription, 100);
+    for n in 0..120 {
+        let holders: Vec<_> =
+            subscription.map().holders(id(n)).map(|(node, tier)| (node.name.as_str(), tier)).collect();
+        let expected = if n % 2 == 0 { ("made-up-0", Tier::Dram) } else { ("made-up-1", Tier::Dram) };
+        assert_eq!(holders, if n < 100 { vec![expected] } else { vec![] }, "block {n}");
+    }
+    let lost = first.address().to_string();
+    drop(first);
+    eventually(
+        "it is noticed",
+        || matches!(subscription.follow(Duration::from_millis(100)), Followed::Lost { catalog, .. } if catalog == lost),
+    );
+    assert!(!subscription.map().is_current());
+    assert_eq!(blocks_of(subscription.map()), 100, "what it knew is a hint");
+    follow_until(&mut subscription, 50);
+}
+
+#[test]
+fn without_any_catalog_there_is_nothing_to_follow() {
+    assert!(Catalogs::new(&[], CatalogsConfig::default()).unwrap().subscribe().is_none());
+    let nobody = catalogs(&["127.0.0.1:1".parse().unwrap()]);
+    let mut subscription = nobody.subscribe().unwrap();
+    assert!((0..3).all(|_| subscription.follow(Duration::from_millis(10)) != Followed::Event));
+    assert_eq!(nobody.wait(&ids(0..3), Deadline::after(Duration::from_millis(10))), None);
+}
+
 #[test]
 fn a_second_catalog_is_asked_when_the_first_is_not_complete_and_any_yes_wins() {
     let (first, second) = (incomplete_catalog(), catalog());
