@@ -1,4 +1,4 @@
-//! `put`, `get`, `ls`, `stat` and `rm` against a real pool: what they print and how they exit.
+//! `put`, `get`, `wait`, `ls`, `stat` and `rm` against a real pool: what they print and how they exit.
 
 mod common;
 
@@ -65,6 +65,22 @@ fn an_absent_block_is_not_found_and_exits_with_3() {
     let get = pool.run(&["get", "nothing", "--json", "-o", output.to_str().unwrap()]);
     assert_eq!((code(&get), json(&get)), (3, json!({ "key": "nothing", "found": false, "bytes": null })));
     assert!(!output.exists());
+}
+
+#[test]
+fn a_wait_names_the_blocks_that_are_held_or_exits_with_3() {
+    let dir = memory_dir();
+    let pool = Daemon::pool(dir.path());
+    let in_vain = pool.run(&["wait", "some", "other", "--deadline", "100ms"]);
+    assert_eq!((code(&in_vain), stdout(&in_vain).as_str()), (3, ""));
+    assert!(stderr(&in_vain).starts_with("tidepool: not held before the deadline"), "{}", stderr(&in_vain));
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| pool.run(&["wait", "some", "other", "--deadline", "60s"]));
+        assert_eq!(code(&pool.run_with(&["put", "other"], b"x")), 0);
+        let waited = waiting.join().unwrap();
+        assert_eq!((code(&waited), stdout(&waited).as_str()), (0, "other\n"), "{}", stderr(&waited));
+    });
+    assert_eq!(json(&pool.run(&["wait", "other", "--json"])), json!({ "key": "other", "held": true }));
 }
 
 #[test]

@@ -26,6 +26,7 @@ mod trace;
 mod traces;
 mod troubles;
 mod up;
+mod wait;
 
 use crate::Status;
 use clap::{Parser, Subcommand};
@@ -61,6 +62,8 @@ pub enum Command {
     Put(put::PutArgs),
     /// Read a block to a file or standard output; exits with 3 if it is not there
     Get(get::GetArgs),
+    /// Wait until the pool holds any of some blocks, until --deadline; exits with 3 if it does not
+    Wait(wait::WaitArgs),
     /// Remove blocks by key, by regular expression, or all of them
     Rm(rm::RmArgs),
     /// List blocks
@@ -100,6 +103,7 @@ impl Command {
         let done = match self {
             Self::Put(args) => return put::run(&args),
             Self::Get(args) => return get::run(&args),
+            Self::Wait(args) => return wait::run(&args),
             Self::Rm(args) => return rm::run(&args),
             Self::Ls(args) => return ls::run(&args),
             Self::Stat(args) => return stat::run(&args),
