@@ -212,9 +212,11 @@ impl Pulling<'_> {
                 Wanted::Key(key, _) => Some(key.as_bytes().to_vec()),
                 Wanted::Id(_) => told.filter(|key| Key::new(key).is_ok_and(|key| self.space.id_of(key) == id)),
             };
-            // A block under another key would be found by nobody.
-            let key = key.ok_or(ConnError::Unexpected("a key that is not the block's"))?;
-            offered.push_back(Offered { index, id, key, copy, len });
+            match key {
+                Some(key) => offered.push_back(Offered { index, id, key, copy, len }),
+                // A block under another key would be found by nobody.
+                None => tracing::warn!(source = self.task.source, %id, "the source told a key that is not the block's"),
+            }
         }
         Ok(())
     }

@@ -20,12 +20,13 @@ use tidepool_wire::message::{Reply, Request};
 const WELCOME: Duration = Duration::from_secs(1);
 /// How often a node that waits for an answer looks whether it is stopping.
 const STEP: Duration = Duration::from_millis(100);
-/// Sources that are kept. Past them the one that has been idle for the longest goes.
-const MOST: usize = 64;
+/// Sources that are kept: with their connections they take a part of the descriptors that a node sets aside. Past them the one
+/// that has been idle for the longest goes.
+const MOST: usize = 8;
 /// How long an idle source is kept.
 const KEPT_FOR: Duration = Duration::from_secs(10);
 /// Pulls from one source that have a connection or a transport at once; others wait.
-const AT_ONCE: usize = 4;
+const AT_ONCE: usize = 2;
 
 /// See the file's head.
 pub(crate) struct Sources {
@@ -67,7 +68,12 @@ impl Sources {
 
     /// Ends what has been idle for long; called now and then.
     pub(crate) fn drop_idle(&self) {
-        let is_idle = |kept: &Kept| kept.used.elapsed() >= KEPT_FOR && Arc::strong_count(&kept.source) == 1;
+        let is_idle = |kept: &mut Kept| {
+            if Arc::strong_count(&kept.source) > 1 {
+                kept.used = Instant::now();
+            }
+            kept.used.elapsed() >= KEPT_FOR
+        };
         let idle: Vec<Kept> = self.kept.lock().extract_if(|_, kept| is_idle(kept)).map(|(_, kept)| kept).collect();
         drop(idle);
     }
