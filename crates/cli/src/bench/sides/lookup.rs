@@ -86,7 +86,9 @@ impl Measured for LookupSide {
     fn verify(&mut self) -> io::Result<()> {
         match self.wrong {
             0 => Ok(()),
-            wrong => Err(io::Error::other(format!("{wrong} of {CALLS} calls had a wrong answer"))),
+            wrong => Err(io::Error::other(format!(
+                "{wrong} of {CALLS} look-ups were wrong, or had no answer from the catalog in time: is the machine busy?"
+            ))),
         }
     }
 }
