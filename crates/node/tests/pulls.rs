@@ -168,3 +168,57 @@ fn blocks_are_pulled_by_id_and_keep_their_keys() {
     let mut at_source = source.unix(2);
     assert_eq!([0, 1, 2].map(|number| at_source.holds(&key(number))), [false, false, true], "a move leaves nothing");
 }
+
+/// Its blocks were every other pull's to wait for, until the deadline of the one that hung.
+#[test]
+fn a_pull_behind_one_that_hangs_brings_the_blocks_itself() {
+    let (source, target) = (source(10), start("target"));
+    let hanging = Proxy::start(source.node.data_address(), Break::Stall(2 * LEN as u64));
+    let epoch = source.node.epoch();
+    let (mut one, mut two) = (target.unix(1), target.unix(2));
+    begin(&mut one, &pull(hanging.address(), epoch, 3_600_000, 0..10));
+    eventually("blocks come in", || hanging.passed() >= 2 * LEN as u64);
+    let outcomes = pulled(two.call(&pull(source.node.data_address(), epoch, 3_600_000, 0..10)).unwrap());
+    let is_here = |outcome: &PullOutcome| matches!(outcome, PullOutcome::Copied | PullOutcome::Joined);
+    assert!(outcomes.iter().all(is_here), "{outcomes:?}");
+    has_all(&two, 10);
+}
+
+/// The kernel of a stopped process goes on taking what is sent: a request over a kept connection had no answer until the
+/// pull's deadline, an hour here.
+#[test]
+fn a_source_that_hangs_behind_a_kept_connection_is_found_out() {
+    let (source, target) = (source(10), start("target"));
+    let proxy = Proxy::start(source.node.data_address(), Break::Never);
+    let mut client = target.unix(1);
+    let pull = |blocks| pull(proxy.address(), source.node.epoch(), 3_600_000, blocks);
+    assert_eq!(pulled(client.call(&pull(0..5)).unwrap()), [PullOutcome::Copied; 5]);
+    proxy.set(Break::Stall(0));
+    assert_eq!(pulled(client.call(&pull(5..10)).unwrap()), [PullOutcome::Unavailable; 5]);
+    proxy.set(Break::Never);
+    assert_eq!(pulled(client.call(&pull(5..10)).unwrap()), [PullOutcome::Copied; 5]);
+}
+
+#[test]
+fn a_block_that_is_named_twice_travels_once() {
+    let (source, target) = (source(1), start("target"));
+    let proxy = Proxy::start(source.node.data_address(), Break::Never);
+    let keys = vec![key(0), key(7), key(0), key(0), key(7)];
+    let (address, epoch) = (proxy.address().to_string(), source.node.epoch());
+    let pull = Pull { wait_millis: 5000, source: address, epoch, remove_source: false, keys };
+    let (copied, held, missing) = (PullOutcome::Copied, PullOutcome::Held, PullOutcome::Missing);
+    let outcomes = pulled(target.unix(1).call(&Request::Pull(pull)).unwrap());
+    assert_eq!(outcomes, [copied, missing, held, held, missing]);
+    assert!(proxy.passed() < 2 * LEN as u64, "the block travelled more than once");
+}
+
+#[test]
+fn a_client_that_hangs_up_ends_its_pull() {
+    let (source, target) = (source(10), start("target"));
+    let hanging = Proxy::start(source.node.data_address(), Break::Stall(2 * LEN as u64));
+    let mut client = target.unix(1);
+    begin(&mut client, &pull(hanging.address(), source.node.epoch(), 3_600_000, 0..10));
+    eventually("blocks come in", || hanging.passed() >= 2 * LEN as u64);
+    drop(client);
+    eventually("the pull lets go of its space", || target.node.memory().stats().reserved == 0);
+}

@@ -265,7 +265,7 @@ impl MemoryTransport {
     }
 
     fn write_range(&self, op: &WriteRangeOp) -> Result<Done, Failure> {
-        match self.node.write_range(&op.range, op.offset, &gathered(&op.source)) {
+        match op.source.total() > 0 && self.node.write_range(&op.range, op.offset, &gathered(&op.source)) {
             true => Ok(Done::RangeWritten),
             false => Err(Failure::Unavailable),
         }

@@ -97,7 +97,7 @@ pub struct ReadRangeOp {
     pub range: RangeName,
     /// First byte wanted.
     pub offset: u64,
-    /// Bytes wanted: at least one.
+    /// Bytes wanted: 1 to 4 GiB.
     pub len: u64,
     /// Where they go.
     pub destination: Destination,
@@ -113,7 +113,7 @@ pub struct WriteRangeOp {
     pub range: RangeName,
     /// Where the bytes go in it.
     pub offset: u64,
-    /// The bytes: at least one.
+    /// The bytes: 1 to 4 GiB.
     pub source: Regions,
 }
 

@@ -370,7 +370,7 @@ impl Source for Peer {
         self.set_suspect();
     }
 
-    fn is_silent(&self) -> bool {
+    fn is_silent(&self, _for_so_long: Duration) -> bool {
         self.is_down()
     }
 }

@@ -5,12 +5,14 @@ mod sources;
 mod under_way;
 
 pub(crate) use sources::Sources;
+use under_way::Claim;
 pub(crate) use under_way::UnderWay;
 
 use crate::node::Shared;
 use crate::process::add;
 use crate::spaces::LiveSpace;
-use sources::NodeSource;
+use rustc_hash::FxHashMap;
+use sources::{NodeSource, Turn};
 use std::collections::VecDeque;
 use std::time::Duration;
 use tidepool_store::{NoRoom, Reservation, Sealed};
@@ -18,11 +20,12 @@ use tidepool_transfer::conn::ConnError;
 use tidepool_transfer::fetch::{Group, Reads, fetch};
 use tidepool_transfer::ops::{Destination, Done, Failure, ReadOp, Region, Regions};
 use tidepool_types::{BlockId, CopyName, Deadline, Epoch, InvalidInput, Key};
-use tidepool_wire::message::{BATCH_KEYS, Found, Offer, Pull, PullIds, PullOutcome, Reply, Request};
+use tidepool_wire::message::{Found, Offer, Pull, PullIds, PullOutcome, Reply, Request};
 
-/// Bytes and blocks that are reserved, and then read, together.
-const BATCH_BYTES: u64 = 64 << 20;
+/// Blocks that a source is asked for together: their keys fit an answer.
 const BATCH_BLOCKS: usize = 1024;
+/// Bytes that are reserved, and then read, together.
+const BATCH_BYTES: u64 = 64 << 20;
 
 /// What a pull asks for.
 pub(crate) struct Task<'a> {
@@ -68,11 +71,16 @@ impl<'a> Task<'a> {
 }
 
 /// Pulls a batch; one outcome per block.
-pub(crate) fn run(shared: &Shared, space: &LiveSpace, task: &Task<'_>) -> Vec<PullOutcome> {
+pub(crate) fn run(
+    shared: &Shared,
+    space: &LiveSpace,
+    task: &Task<'_>,
+    is_wanted: &dyn Fn() -> bool,
+) -> Vec<PullOutcome> {
     let until = Deadline::after(Duration::from_millis(task.wait_millis.into()));
     let source = shared.sources.at(task.source, task.epoch);
     let outcomes = vec![PullOutcome::Unavailable; task.wanted.len()];
-    let mut pulling = Pulling { shared, space, task, source: &source, until, outcomes };
+    let mut pulling = Pulling { shared, space, is_wanted, task, source: &source, until, outcomes };
     pulling.bring_all();
     let Pulling { outcomes, .. } = pulling;
     if outcomes.iter().any(is_here) {
@@ -81,7 +89,7 @@ pub(crate) fn run(shared: &Shared, space: &LiveSpace, task: &Task<'_>) -> Vec<Pu
     // A node that is told to move blocks from itself to itself keeps them.
     if task.remove_source && task.epoch != space.memory().epoch() {
         let moved = task.wanted.iter().zip(&outcomes).filter(|(_, outcome)| is_here(outcome));
-        remove_at_source(shared, &source, moved.map(|(wanted, _)| wanted.id()).collect(), until);
+        remove_at_source(&source, is_wanted, moved.map(|(wanted, _)| wanted.id()).collect(), until);
     }
     outcomes
 }
@@ -91,11 +99,13 @@ fn is_here(outcome: &PullOutcome) -> bool {
 }
 
 /// The second half of a move. Failing leaves a replica at the source, which is no harm.
-fn remove_at_source(shared: &Shared, source: &NodeSource, moved: Vec<BlockId>, until: Deadline) {
+fn remove_at_source(source: &NodeSource, is_wanted: &dyn Fn() -> bool, moved: Vec<BlockId>, until: Deadline) {
     if moved.is_empty() {
         return;
     }
-    if let Err(error) = source.ask(&Request::Remove(moved), &|| !shared.stop.is_set(), until) {
+    let removed =
+        source.turn(is_wanted, until).and_then(|mut turn| turn.ask(&Request::Remove(moved), is_wanted, until));
+    if let Err(error) = removed {
         tracing::warn!(%error, "a moved block stays at its source as a replica");
     }
 }
@@ -104,6 +114,8 @@ fn remove_at_source(shared: &Shared, source: &NodeSource, moved: Vec<BlockId>, u
 struct Pulling<'a> {
     shared: &'a Shared,
     space: &'a LiveSpace,
+    /// Whether the node goes on, and the client still waits.
+    is_wanted: &'a dyn Fn() -> bool,
     task: &'a Task<'a>,
     source: &'a NodeSource,
     until: Deadline,
@@ -121,25 +133,30 @@ struct Offered {
 }
 
 impl Pulling<'_> {
-    fn is_wanted(&self) -> bool {
-        !self.shared.stop.is_set()
-    }
-
-    /// Brings what is not here. What another pull is bringing is waited for, and brought only if that one fails.
+    /// Brings what is not here. What another pull is bringing is waited for, and brought only if that one fails or hangs.
     fn bring_all(&mut self) {
-        let all = (0..self.task.wanted.len()).collect();
-        let mut left = self.note_here(all, PullOutcome::Held);
-        while !left.is_empty() && !self.until.has_passed() && self.is_wanted() {
-            let claim = self.space.under_way.claim(self.ids(&left));
-            let (mine, others): (Vec<usize>, Vec<usize>) =
-                left.into_iter().partition(|&index| claim.has(&self.task.wanted[index].id()));
+        let mut first_of = FxHashMap::default();
+        let is_first = |index: &usize| *first_of.entry(self.task.wanted[*index].id()).or_insert(*index) == *index;
+        let firsts = (0..self.task.wanted.len()).filter(is_first).collect();
+        let (mut left, mut hangs) = (self.note_here(firsts, PullOutcome::Held), false);
+        while !left.is_empty() && !self.until.has_passed() && (self.is_wanted)() {
+            let mut claim = self.space.under_way.claim(self.ids(&left));
+            let is_mine = |index: &usize| hangs || claim.has(&self.task.wanted[*index].id());
+            let (mine, others): (Vec<usize>, Vec<usize>) = left.into_iter().partition(is_mine);
             // Failing half-way leaves the rest unavailable, which is what the answer says.
-            if let Err(error) = self.bring(&mine) {
+            if let Err(error) = self.bring(&mine, &mut claim) {
                 tracing::debug!(source = self.task.source, %error, "a pull failed");
             }
             drop(claim);
-            self.space.under_way.wait(&self.ids(&others), &|| self.is_wanted(), self.until);
+            hangs = !self.space.under_way.wait(&self.ids(&others), self.is_wanted, self.until);
             left = self.note_here(others, PullOutcome::Joined);
+        }
+        for (index, wanted) in self.task.wanted.iter().enumerate() {
+            let first = first_of[&wanted.id()];
+            if first != index {
+                let outcome = self.outcomes[first];
+                self.outcomes[index] = if outcome == PullOutcome::Copied { PullOutcome::Held } else { outcome };
+            }
         }
     }
 
@@ -160,50 +177,58 @@ impl Pulling<'_> {
         indexes
     }
 
-    fn bring(&mut self, indexes: &[usize]) -> Result<(), ConnError> {
-        if indexes.is_empty() {
-            return Ok(());
-        }
-        let mut offered = self.offered(indexes)?;
-        while !offered.is_empty() && self.is_wanted() && !self.until.has_passed() {
-            let coming = self.reserve_batch(&mut offered);
-            if coming.is_empty() {
-                continue;
+    fn bring(&mut self, indexes: &[usize], claim: &mut Claim<'_>) -> Result<(), ConnError> {
+        for indexes in indexes.chunks(BATCH_BLOCKS) {
+            if self.until.has_passed() || !(self.is_wanted)() {
+                break;
             }
-            let group = Group { source: self.source, reads: (0..coming.len()).collect() };
-            let mut landing = Landing { pulling: self, coming: coming.into_iter().map(Some).collect() };
-            let until = landing.pulling.until;
-            fetch(&[group], &mut landing, until);
+            // Nothing is reserved, and nothing evicted, for a pull that waits for others at its source.
+            let mut turn = self.source.turn(self.is_wanted, self.until)?;
+            // Offered piece by piece: a source remembers for a while only who copies what.
+            let mut offered = self.offered(&mut turn, indexes, claim)?;
+            while !offered.is_empty() && (self.is_wanted)() && !self.until.has_passed() {
+                let coming = self.reserve_batch(&mut offered, claim);
+                if coming.is_empty() {
+                    continue;
+                }
+                let group = Group { source: self.source, reads: (0..coming.len()).collect() };
+                let mut landing = Landing { pulling: self, claim, coming: coming.into_iter().map(Some).collect() };
+                let until = landing.pulling.until;
+                fetch(&[group], &mut landing, until);
+            }
+            drop(turn);
+            // From here on removals find the copies through the catalogs, too.
+            if indexes.iter().any(|&index| self.outcomes[index] == PullOutcome::Copied) {
+                self.shared.announce_all();
+            }
         }
         Ok(())
     }
 
-    /// What the source has of the blocks. It remembers that this node copies them.
-    fn offered(&mut self, indexes: &[usize]) -> Result<VecDeque<Offered>, ConnError> {
-        let mut offered = VecDeque::with_capacity(indexes.len());
-        let keys_wanted = indexes.iter().any(|&index| matches!(self.task.wanted[index], Wanted::Id(_)));
-        let most = if keys_wanted { BATCH_KEYS } else { indexes.len() };
-        for indexes in indexes.chunks(most) {
-            self.ask_for(indexes, keys_wanted, &mut offered)?;
-        }
-        Ok(offered)
+    /// Notes what became of a block: other pulls need not wait for it.
+    fn conclude(&mut self, index: usize, outcome: PullOutcome, claim: &mut Claim<'_>) {
+        self.outcomes[index] = outcome;
+        claim.release(&self.task.wanted[index].id());
     }
 
-    fn ask_for(
+    /// What the source has of the blocks. It remembers that this node copies them.
+    fn offered(
         &mut self,
+        turn: &mut Turn<'_>,
         indexes: &[usize],
-        keys_wanted: bool,
-        offered: &mut VecDeque<Offered>,
-    ) -> Result<(), ConnError> {
+        claim: &mut Claim<'_>,
+    ) -> Result<VecDeque<Offered>, ConnError> {
+        let keys_wanted = indexes.iter().any(|&index| matches!(self.task.wanted[index], Wanted::Id(_)));
         let node = self.shared.config.name.to_string();
         let offer = Request::Offer(Offer { node, ids: self.ids(indexes), keys_wanted });
-        let Reply::Found(Found { copies, keys }) = self.source.ask(&offer, &|| self.is_wanted(), self.until)? else {
+        let Reply::Found(Found { copies, keys }) = turn.ask(&offer, self.is_wanted, self.until)? else {
             return Err(ConnError::Unexpected("not an answer to Offer"));
         };
+        let mut offered = VecDeque::with_capacity(copies.len());
         let mut keys = keys.into_iter();
         for (&index, copy) in indexes.iter().zip(copies) {
             let Some((copy, len)) = copy else {
-                self.outcomes[index] = PullOutcome::Missing;
+                self.conclude(index, PullOutcome::Missing, claim);
                 continue;
             };
             let (told, wanted) = (keys.next(), self.task.wanted[index]);
@@ -218,21 +243,23 @@ impl Pulling<'_> {
                 None => tracing::warn!(source = self.task.source, %id, "the source told a key that is not the block's"),
             }
         }
-        Ok(())
+        Ok(offered)
     }
 
     /// Takes space for the first of the blocks, as many as are read together.
-    fn reserve_batch(&mut self, offered: &mut VecDeque<Offered>) -> Vec<Coming> {
+    fn reserve_batch(&mut self, offered: &mut VecDeque<Offered>, claim: &mut Claim<'_>) -> Vec<Coming> {
         let (mut coming, mut bytes): (Vec<Coming>, u64) = (Vec::new(), 0);
         while let Some(next) = offered.front()
-            && coming.len() < BATCH_BLOCKS
             && (coming.is_empty() || bytes + next.len <= BATCH_BYTES)
         {
             // A batch waits for space only while it has none itself: its own blocks may be what is in the way.
             let until = if coming.is_empty() { self.until } else { Deadline::after(Duration::ZERO) };
             match self.reserve(next, until) {
                 Err(NoRoom::Full) if !coming.is_empty() => break,
-                Err(_) => self.outcomes[next.index] = PullOutcome::NoSpace,
+                Err(_) => {
+                    let index = next.index;
+                    self.conclude(index, PullOutcome::NoSpace, claim);
+                }
                 Ok(reservation) => {
                     bytes += next.len;
                     coming.push(Coming { index: next.index, copy: next.copy, reservation });
@@ -253,7 +280,7 @@ impl Pulling<'_> {
         let unnamed = match self.task.remove_source {
             // Its source will not have it any more: it is not to cost another block, least of all one that came the same way.
             true => memory.reserve_free(key, block.id, block.len, *client)?,
-            false => memory.reserve(key, block.id, block.len, *client, until, &|| self.is_wanted())?,
+            false => memory.reserve(key, block.id, block.len, *client, until, self.is_wanted)?,
         };
         if draining.is_set() {
             return Err(NoRoom::TooLarge);
@@ -271,12 +298,13 @@ struct Coming {
 }
 
 /// A batch of reservations that are being filled.
-struct Landing<'p, 'a> {
+struct Landing<'p, 'a, 'c> {
     pulling: &'p mut Pulling<'a>,
+    claim: &'p mut Claim<'c>,
     coming: Vec<Option<Coming>>,
 }
 
-impl Reads for Landing<'_, '_> {
+impl Reads for Landing<'_, '_, '_> {
     fn op(&mut self, read: usize) -> ReadOp {
         let coming = self.coming[read].as_ref().expect("a read is settled after its last operation");
         let (id, len) = (coming.reservation.id(), coming.reservation.len());
@@ -288,7 +316,7 @@ impl Reads for Landing<'_, '_> {
     fn settle(&mut self, read: usize, outcome: Result<Done, Failure>) {
         let Some(coming) = self.coming.get_mut(read).and_then(Option::take) else { return };
         let index = coming.index;
-        self.pulling.outcomes[index] = match outcome {
+        let outcome = match outcome {
             Ok(Done::Read { bytes, checksums: Some(sums), .. }) if bytes == coming.reservation.len() => {
                 seal(self.pulling.shared, coming, &sums)
             }
@@ -296,10 +324,11 @@ impl Reads for Landing<'_, '_> {
             Err(Failure::Miss) => PullOutcome::Missing,
             _ => PullOutcome::Unavailable,
         };
+        self.pulling.conclude(index, outcome, self.claim);
     }
 
     fn go_on(&self) -> bool {
-        self.pulling.is_wanted()
+        (self.pulling.is_wanted)()
     }
 }
 

@@ -10,19 +10,23 @@ use tidepool_transfer::conn::dial::{Dial, Place};
 use tidepool_transfer::conn::{ConnError, Connection, TcpOptions, resolve};
 use tidepool_transfer::fault::FaultPlan;
 use tidepool_transfer::fetch::{OwnTransport, Source};
-use tidepool_transfer::lent::Bounded;
+use tidepool_transfer::lent::{Bounded, Lent};
 use tidepool_transfer::tcp::TcpConfig;
 use tidepool_transfer::transport::{Health, Transport};
 use tidepool_types::{ClientId, Deadline, Epoch};
 use tidepool_wire::message::{Reply, Request};
 
-/// How long a source may take to welcome a connection, or to take a request.
+/// How long a source may take to welcome a connection, to take a request, or to answer over a connection that was kept.
 const WELCOME: Duration = Duration::from_secs(1);
+/// How long one answer may take to arrive once it has begun.
+const FRAME: Duration = Duration::from_secs(30);
+/// A source of which no block has come for so long is given up.
+const SILENCE: Duration = Duration::from_secs(5);
 /// How often a node that waits for an answer looks whether it is stopping.
 const STEP: Duration = Duration::from_millis(100);
 /// Sources that are kept: with their connections they take a part of the descriptors that a node sets aside. Past them the one
 /// that has been idle for the longest goes.
-const MOST: usize = 8;
+const MOST: usize = 4;
 /// How long an idle source is kept.
 const KEPT_FOR: Duration = Duration::from_secs(10);
 /// Pulls from one source that have a connection or a transport at once; others wait.
@@ -53,7 +57,12 @@ impl Sources {
         let key = (address.to_owned(), epoch);
         let mut kept = self.kept.lock();
         let surplus = match kept.len() >= MOST && !kept.contains_key(&key) {
-            true => kept.iter().min_by_key(|(_, kept)| kept.used).map(|(key, _)| key.clone()),
+            // One that a pull is using stays: another one of it would be beside it.
+            true => kept
+                .iter()
+                .filter(|(_, kept)| Arc::strong_count(&kept.source) == 1)
+                .min_by_key(|(_, kept)| kept.used)
+                .map(|(key, _)| key.clone()),
             false => None,
         };
         let surplus = surplus.and_then(|key| kept.remove(&key));
@@ -104,28 +113,84 @@ impl NodeSource {
         Self { address, epoch, client, carriers, opened: AtomicU64::new(0), connections, transports }
     }
 
-    /// One request and its reply. Gives up when `go_on` says no.
-    pub(crate) fn ask(&self, request: &Request, go_on: &dyn Fn() -> bool, until: Deadline) -> Result<Reply, ConnError> {
+    /// Waits for a turn at the source, for as long as `go_on` says yes.
+    pub(crate) fn turn(&self, go_on: &dyn Fn() -> bool, until: Deadline) -> Result<Turn<'_>, ConnError> {
         let is_usable = |connection: &Connection| !connection.socket().has_hung_up();
-        let mut lent = self.connections.take(until, is_usable, || self.dial(until.capped(WELCOME)))?;
-        let reply = exchange(lent.get(), request, go_on, until)?;
-        lent.give_back();
-        match reply {
-            Reply::Refused(refusal) => Err(ConnError::Refused(refusal)),
-            reply => Ok(reply),
+        loop {
+            let mut dialled = false;
+            let dial = || {
+                dialled = true;
+                self.dial(until.capped(WELCOME))
+            };
+            match self.connections.take(until.capped(STEP), is_usable, dial) {
+                Ok(lent) => return Ok(Turn { source: self, lent: Some(lent), is_kept: !dialled }),
+                Err(ConnError::TimedOut) if !dialled && !until.has_passed() && go_on() => {}
+                Err(error) => return Err(error),
+            }
         }
     }
 
     fn dial(&self, until: Deadline) -> Result<Connection, ConnError> {
         let dial = Dial { client: self.client, epoch: Some(self.epoch), lease_millis: 0 };
         let options = TcpOptions::default();
-        Ok(dial.to(Place::Network(resolve(&self.address, until)?, &options), until)?.connection)
+        let mut dialled = dial.to(Place::Network(resolve(&self.address, until)?, &options), until)?;
+        // A large answer is not to be cut off where a look whether the node stops comes in between.
+        dialled.connection.set_frame_budget(FRAME);
+        Ok(dialled.connection)
     }
 
     fn open(&self, until: Deadline) -> Result<Box<dyn Transport>, ConnError> {
         let address = resolve(&self.address, until)?;
         let target = Target { address, epoch: self.epoch, client: self.client, lease_millis: 0 };
         self.carriers.open(&target, self.opened.fetch_add(1, Ordering::Relaxed), until)
+    }
+}
+
+/// A pull's turn at a source. No more pulls than [`AT_ONCE`] have one, so that a transport is there for each.
+pub(crate) struct Turn<'a> {
+    source: &'a NodeSource,
+    /// There until the turn ends.
+    lent: Option<Lent<'a, Connection>>,
+    /// Whether the connection is of an earlier pull.
+    is_kept: bool,
+}
+
+impl Turn<'_> {
+    /// One request and its reply. Gives up when `go_on` says no.
+    pub(crate) fn ask(
+        &mut self,
+        request: &Request,
+        go_on: &dyn Fn() -> bool,
+        until: Deadline,
+    ) -> Result<Reply, ConnError> {
+        let Some(lent) = &mut self.lent else { return Err(ConnError::Closed) };
+        // A source that has been stopped says nothing, while its kernel goes on taking what is sent.
+        let kept = self.is_kept.then(|| exchange(lent.get(), request, go_on, until.capped(WELCOME)));
+        self.is_kept = false;
+        let reply = match kept {
+            Some(Ok(reply)) => reply,
+            Some(Err(_)) if go_on() => {
+                self.source.has_failed();
+                *lent.get() = self.source.dial(until.capped(WELCOME))?;
+                exchange(lent.get(), request, go_on, until)?
+            }
+            Some(Err(error)) => return Err(error),
+            None => exchange(lent.get(), request, go_on, until)?,
+        };
+        match reply {
+            Reply::Refused(refusal) => Err(ConnError::Refused(refusal)),
+            reply => Ok(reply),
+        }
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        if let Some(mut lent) = self.lent.take()
+            && !lent.get().socket().is_closed()
+        {
+            lent.give_back();
+        }
     }
 }
 
@@ -148,11 +213,10 @@ impl Source for NodeSource {
         self.transports.clear();
     }
 
-    /// A pull waits for a silent source until its own deadline.
     fn is_late(&self) {}
 
-    fn is_silent(&self) -> bool {
-        false
+    fn is_silent(&self, for_so_long: Duration) -> bool {
+        for_so_long >= SILENCE
     }
 }
 
@@ -165,11 +229,14 @@ fn exchange(
 ) -> Result<Reply, ConnError> {
     let number = connection.send(request, &[], until.capped(WELCOME))?;
     loop {
-        match connection.recv(until.capped(STEP)) {
+        let error = match connection.recv(until.capped(STEP)) {
             Ok((answered, reply)) if answered == number => return Ok(reply),
-            Ok(_) => return Err(ConnError::Unexpected("a reply to another request")),
-            Err(ConnError::TimedOut) if !until.has_passed() && go_on() && !connection.socket().is_closed() => {}
-            Err(error) => return Err(error),
-        }
+            Ok(_) => ConnError::Unexpected("a reply to another request"),
+            Err(ConnError::TimedOut) if !until.has_passed() && go_on() && !connection.socket().is_closed() => continue,
+            Err(error) => error,
+        };
+        // Without its reply the request would answer the next one.
+        connection.socket().close();
+        return Err(error);
     }
 }

@@ -8,13 +8,15 @@ use tidepool_types::{BlockId, Deadline};
 
 /// How often a waiting pull looks whether it is still wanted.
 const STEP: Duration = Duration::from_millis(100);
+/// How long a pull waits without any block coming for it: the source of another pull may hang, and its own may not.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// See the file's head.
 #[derive(Default)]
 pub(crate) struct UnderWay {
     /// Short sections.
     ids: Mutex<FxHashSet<BlockId>>,
-    /// Signalled when a pull has ended.
+    /// Signalled when a pull has ended, or has done with some of its blocks.
     ended: Condvar,
 }
 
@@ -32,21 +34,33 @@ impl UnderWay {
         Claim { under_way: self, ids }
     }
 
-    /// Waits until no pull brings any of `ids`. False at the deadline, or once `go_on` says no.
+    /// Waits until no pull brings any of `ids`. False at the deadline, once `go_on` says no, and when none of them has come
+    /// for long.
     pub(super) fn wait(&self, ids: &[BlockId], go_on: &dyn Fn() -> bool, until: Deadline) -> bool {
         let mut taken = self.ids.lock();
-        while ids.iter().any(|id| taken.contains(id)) {
-            if until.has_passed() || !go_on() {
-                return false;
+        let (mut left, mut heard) = (ids.len(), Instant::now());
+        loop {
+            match ids.iter().filter(|id| taken.contains(id)).count() {
+                0 => return true,
+                fewer if fewer < left => (left, heard) = (fewer, Instant::now()),
+                _ if until.has_passed() || !go_on() || heard.elapsed() >= PATIENCE => return false,
+                _ => {}
             }
             let step = until.instant().min(Instant::now() + STEP);
             let _ = self.ended.wait_until(&mut taken, step);
         }
-        true
     }
 }
 
 impl Claim<'_> {
+    /// The pull has done with a block, however that ended.
+    pub(super) fn release(&mut self, id: &BlockId) {
+        if self.ids.remove(id) {
+            self.under_way.ids.lock().remove(id);
+            self.under_way.ended.notify_all();
+        }
+    }
+
     /// Whether the block is this pull's to bring.
     pub(super) fn has(&self, id: &BlockId) -> bool {
         self.ids.contains(id)
@@ -77,6 +91,12 @@ mod tests {
         assert_eq!(IDS.map(|id| second.has(&id)), [false, false, true]);
         let later = Deadline::after(Duration::from_secs(60));
         assert!(!under_way.wait(&IDS, &|| false, later), "it is not wanted any more");
+        let mut third = under_way.claim([BlockId::from_bytes([4; 16])]);
+        third.release(&BlockId::from_bytes([4; 16]));
+        let fourth = under_way.claim([BlockId::from_bytes([4; 16])]);
+        drop(third);
+        assert!(under_way.claim([BlockId::from_bytes([4; 16])]).ids.is_empty(), "a released block is another pull's");
+        drop(fourth);
         std::thread::scope(|scope| {
             let waits = scope.spawn(|| under_way.wait(&IDS[..2], &|| true, later));
             drop(first);

@@ -1,6 +1,7 @@
 //! Listing, describing and removing.
 
 use super::{Answer, Serving};
+use crate::pull::Task;
 use regex::bytes::{Regex, RegexBuilder};
 use std::collections::HashSet;
 use std::time::Duration;
@@ -161,6 +162,12 @@ impl Serving<'_> {
         }
         self.shared.announce_all();
         Answer::Reply(Reply::Found(found))
+    }
+
+    /// Copies blocks from another node, for as long as the client waits for it.
+    pub(super) fn pull(&self, task: &Task<'_>) -> Answer {
+        let is_wanted = || !self.shared.stop.is_set() && !self.connection.socket().has_hung_up();
+        Answer::Reply(Reply::Pulled(crate::pull::run(self.shared, self.space(), task, &is_wanted)))
     }
 
     /// Takes no new blocks for a while. A block counts as on its way from before it is looked whether this is so.

@@ -193,12 +193,10 @@ impl<'a> Serving<'a> {
             Request::RemoveMatching(pattern) => self.remove_matching(&pattern),
             Request::List(list) => self.list(&list),
             Request::Pull(pull) => match Task::by_key(self.space(), &pull) {
-                Ok(task) => Answer::Reply(Reply::Pulled(crate::pull::run(self.shared, self.space(), &task))),
+                Ok(task) => self.pull(&task),
                 Err(error) => Answer::Refuse(Reason::Invalid, error.to_string()),
             },
-            Request::PullIds(pull) => {
-                Answer::Reply(Reply::Pulled(crate::pull::run(self.shared, self.space(), &Task::by_id(&pull))))
-            }
+            Request::PullIds(pull) => self.pull(&Task::by_id(&pull)),
             Request::Stat => self.stat(),
             Request::Describe(id) => self.describe(&id),
             Request::Lease(millis) => {

@@ -56,7 +56,11 @@ impl NodeMemory {
             room = self.make_room_for(inner, bytes, align);
         }
         if room.is_none() && std::mem::take(&mut inner.sparing) {
+            inner.patience.set(patience);
             room = self.make_room_for(inner, bytes, align);
+            if room.is_none() && inner.patience.replace(0) < patience {
+                room = self.make_room_for(inner, bytes, align);
+            }
         }
         room
     }

@@ -86,8 +86,8 @@ struct Inner {
     /// What was wanted for sealed blocks, by slot; most have no terms and are not here.
     terms: HashMap<u32, Kept>,
     groups: Groups,
-    /// Blocks that are being copied from other nodes: few, one for each connection at most.
-    incoming: Vec<Incoming>,
+    /// Blocks that are being copied from other nodes or slower tiers, by slot: up to a thousand for each pull.
+    incoming: HashMap<u32, Incoming>,
     /// The slots of holds that do not count as a use: few, and short. Their blocks keep their places in the order.
     looked_at: Vec<u32>,
     slots: Vec<Slot>,
@@ -238,7 +238,7 @@ impl Inner {
             walls: SlotList::new(slots),
             terms: HashMap::new(),
             groups: Groups::default(),
-            incoming: Vec::new(),
+            incoming: HashMap::new(),
             looked_at: Vec::new(),
             slots: vec![Slot::default(); slots as usize],
             free_slots: (0..slots).collect(),

@@ -43,7 +43,6 @@ enum Pinned {
 /// A block that is being copied from another node.
 #[derive(Debug)]
 pub(super) struct Incoming {
-    slot: u32,
     id: [u64; 2],
     key: Box<[u8]>,
     /// Whether the block was removed meanwhile: what comes in is what was removed.
@@ -72,7 +71,7 @@ impl NodeMemory {
     /// Voids copies that are on their way here of blocks with these keys, which are about to be removed.
     pub fn void_matching(&self, matches: impl Fn(&[u8]) -> bool) {
         let mut inner = self.inner.lock();
-        inner.incoming.iter_mut().for_each(|incoming| incoming.void |= matches(&incoming.key));
+        inner.incoming.values_mut().for_each(|incoming| incoming.void |= matches(&incoming.key));
     }
 
     /// The blocks that are in one group with `id`, itself included; none when it has no group.
@@ -163,26 +162,29 @@ impl Inner {
 
     /// Has removals be noticed by a block that is being copied from another node.
     pub(super) fn watch_incoming(&mut self, slot: u32, id: [u64; 2], key: Key<'_>) {
-        self.incoming.push(Incoming { slot, id, key: key.as_bytes().into(), void: false });
+        self.incoming.insert(slot, Incoming { id, key: key.as_bytes().into(), void: false });
     }
 
     /// What comes in of a block that is removed must not be sealed.
     pub(super) fn void_incoming(&mut self, id: &BlockId) {
-        self.incoming.iter_mut().filter(|incoming| incoming.id == id.words()).for_each(|incoming| incoming.void = true);
+        self.incoming
+            .values_mut()
+            .filter(|incoming| incoming.id == id.words())
+            .for_each(|incoming| incoming.void = true);
     }
 
     /// Whether the block that was to fill `slot` has been removed since it began to come in.
     pub(super) fn is_void(&self, slot: u32) -> bool {
-        self.incoming.iter().any(|incoming| incoming.slot == slot && incoming.void)
+        self.incoming.get(&slot).is_some_and(|incoming| incoming.void)
     }
 
     /// Whether a block is on its way here.
     pub(super) fn is_incoming(&self, id: &BlockId) -> bool {
-        self.incoming.iter().any(|incoming| incoming.id == id.words() && !incoming.void)
+        self.incoming.values().any(|incoming| incoming.id == id.words() && !incoming.void)
     }
 
     pub(super) fn forget_incoming(&mut self, slot: u32) {
-        self.incoming.retain(|incoming| incoming.slot != slot);
+        self.incoming.remove(&slot);
     }
 
     /// Whether a block may be evicted at all; one that is softly pinned only when nothing else is left.

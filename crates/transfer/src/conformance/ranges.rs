@@ -95,12 +95,16 @@ fn what_is_not_in_a_range_is_neither_read_nor_written(owner: &dyn Owner, name: &
         write(*name, 5, usize::MAX - 50, source()),
         Op::ReadRange(too_small),
         read(*name, 7, usize::MAX - 50, 100),
+        read(*name, 8, 0, 0),
+        read(*name, 9, 0, 1 << 50),
+        write(*name, 10, 0, Regions::Many(Vec::new())),
     ];
     let failures: Vec<Failure> = run(&mut *transport, ops).into_iter().map(failed).collect();
     let bad = Failure::BadRange { block_len: range_len as u64 };
     let refused = Failure::Unavailable;
     assert_eq!(failures[..6], [Failure::Miss, bad, bad, refused, refused, refused]);
-    assert!(matches!(failures[7], Failure::BadRange { .. } | Failure::Unavailable), "{failures:?}");
+    let impossible = |failure: &Failure| matches!(failure, Failure::BadRange { .. } | Failure::Unavailable);
+    assert!(failures[7..].iter().all(impossible), "{failures:?}");
     assert!(matches!(failures[6], Failure::TooSmall { .. }), "{failures:?}");
     assert!(owner.registered(name) == before, "a write that was refused was applied");
 }

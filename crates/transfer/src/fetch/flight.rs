@@ -82,7 +82,7 @@ impl<'a, S: Source> Flight<'a, S> {
     /// The node keeps silent. Once others find so too, or time is up, its reads are given up.
     fn doubt(&mut self, deadline: Deadline) {
         self.group.source.is_late();
-        if self.group.source.is_silent() || deadline.has_passed() {
+        if self.group.source.is_silent(self.heard.elapsed()) || deadline.has_passed() {
             self.cancel();
         }
     }

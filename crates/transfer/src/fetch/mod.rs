@@ -41,8 +41,8 @@ pub trait Source: Sync {
     /// The node has kept this fetch waiting for [`SILENCE`], or past its deadline.
     fn is_late(&self);
 
-    /// Whether the node is known to keep silent: it is waited for no longer.
-    fn is_silent(&self) -> bool;
+    /// Whether the node, of which nothing has come `for_so_long`, is waited for no longer.
+    fn is_silent(&self, for_so_long: Duration) -> bool;
 }
 
 /// The reads of a fetch, by number.
@@ -110,10 +110,14 @@ impl<'a, S: Source> Flights<'a, S> {
             }
         };
         std::thread::scope(|scope| {
+            let mut threads = 0;
             for _ in 0..unconnected.len().min(CONNECTS_AT_ONCE) {
                 let (sender, work) = (sender.clone(), &work);
                 // Without a thread the others have more to do.
-                let _ = std::thread::Builder::new().spawn_scoped(scope, move || work(sender));
+                threads += usize::from(std::thread::Builder::new().spawn_scoped(scope, move || work(sender)).is_ok());
+            }
+            if threads == 0 {
+                work(sender.clone());
             }
             drop(sender);
             let mut connecting = true;

@@ -26,16 +26,19 @@ pub(super) struct RangeWrite {
     pub(super) left: u64,
 }
 
+/// The most bytes of one operation: its memory, if the transport allocates it, and its slices are made at once.
+const MOST_BYTES: u64 = 4 << 30;
+
 /// Why an operation cannot be, if it cannot. No range ends past the last number.
 pub(super) fn refusal(op: &Op) -> Option<Failure> {
-    let ends = |offset: u64, len: u64| offset.checked_add(len).is_some();
+    let fits = |offset: u64, len: u64| (1..=MOST_BYTES).contains(&len) && offset.checked_add(len).is_some();
     match op {
         Op::ReadRange(ReadRangeOp { destination: Destination::Device(_), .. }) => Some(Failure::Unavailable),
         Op::ReadRange(ReadRangeOp { destination: Destination::Into(regions), len, .. }) if regions.total() < *len => {
             Some(Failure::TooSmall { block_len: *len })
         }
-        Op::ReadRange(read) if !ends(read.offset, read.len) => Some(Failure::Unavailable),
-        Op::WriteRange(write) if !ends(write.offset, write.source.total()) => Some(Failure::Unavailable),
+        Op::ReadRange(read) if !fits(read.offset, read.len) => Some(Failure::Unavailable),
+        Op::WriteRange(write) if !fits(write.offset, write.source.total()) => Some(Failure::Unavailable),
         _ => None,
     }
 }

@@ -11,7 +11,8 @@ pub enum Reading {
     Here(Hold),
     /// A slower tier has it.
     Slower(Place),
-    /// The block is on its way into memory, from a slower tier or another node: ask again soon.
+    /// The block is on its way into memory, from a slower tier or another node: ask again soon. Nodes without slower tiers do
+    /// not say so.
     BeingWritten,
     /// The tier that has it takes no further reads just now.
     Throttled,
@@ -37,6 +38,10 @@ impl Holdings {
     fn reading(&self, inner: &Inner, id: &BlockId, copy: Option<CopyName>, hold: Option<Hold>) -> Reading {
         if let Some(hold) = hold {
             return Reading::Here(hold);
+        }
+        // Of a node without slower tiers nobody asks again: what is not here is read elsewhere.
+        if self.memory.slower.is_empty() {
+            return Reading::Miss;
         }
         if copy.is_none() && inner.is_incoming(id) {
             return Reading::BeingWritten;
