@@ -8,7 +8,7 @@ use super::lists::{Links, List};
 use super::returns::Returns;
 use crate::eviction::Tag;
 use std::collections::HashMap;
-use tidepool_types::SessionId;
+use tidepool_types::{Origin, SessionId};
 
 /// Conversations without blocks that are always watched, however few blocks there are.
 const LEAST_WATCHED: u32 = 1024;
@@ -18,10 +18,22 @@ struct Conversation {
     blocks: List,
     turn: u32,
     name: Option<SessionId>,
+    /// The latest request of a named conversation.
+    asked: Option<Asked>,
     /// The block that identifies an unnamed conversation: its next request has it.
     tail: Option<Tag>,
     wait: Wait,
     since: u64,
+}
+
+/// A request of a named conversation, whose uses may come in several parts.
+#[derive(Clone, Copy)]
+struct Asked {
+    turn: u32,
+    /// The time of its first use.
+    began: u64,
+    /// The slot that it used last.
+    last: Option<u32>,
 }
 
 /// The queue in which a conversation waits.
@@ -89,21 +101,41 @@ impl Conversations {
         self.all[id as usize].turn
     }
 
-    /// The conversation that a request of this session belongs to, or a new one.
-    pub(super) fn named(&mut self, session: SessionId, at: u64) -> u32 {
-        if let Some(&id) = self.names.get(&session) {
-            self.resume(id, at);
+    /// The conversation that a request of this session belongs to, or a new one. It goes on, unless this is one more part of the
+    /// request that it has made last.
+    pub(super) fn named(&mut self, origin: &Origin, at: u64) -> u32 {
+        let known = self.names.get(&origin.session).copied();
+        let id = known.unwrap_or_else(|| self.unnamed());
+        let conversation = &mut self.all[id as usize];
+        if conversation.asked.is_some_and(|asked| asked.turn == origin.turn) {
+            self.stop_waiting(id);
             return id;
         }
-        let id = self.unnamed();
-        self.all[id as usize].name = Some(session);
-        self.names.insert(session, id);
+        conversation.asked = Some(Asked { turn: origin.turn, began: at, last: None });
+        match known {
+            Some(id) => self.resume(id, at),
+            None => {
+                conversation.name = Some(origin.session);
+                self.names.insert(origin.session, id);
+            }
+        }
         id
+    }
+
+    /// The time at which the latest request of a named conversation began.
+    pub(super) fn began(&self, id: u32) -> Option<u64> {
+        Some(self.all[id as usize].asked?.began)
+    }
+
+    /// Notes the slot that a request uses. Returns the one that it used before that.
+    pub(super) fn replace_last(&mut self, id: u32, slot: u32) -> Option<u32> {
+        self.all[id as usize].asked.as_mut()?.last.replace(slot)
     }
 
     /// A new conversation.
     pub(super) fn unnamed(&mut self) -> u32 {
-        let new = Conversation { blocks: List::default(), turn: 0, name: None, tail: None, wait: Wait::No, since: 0 };
+        let (blocks, wait) = (List::default(), Wait::No);
+        let new = Conversation { blocks, turn: 0, name: None, asked: None, tail: None, wait, since: 0 };
         let Some(id) = self.free.pop() else {
             self.all.push(new);
             return self.all.len() as u32 - 1;

@@ -68,6 +68,16 @@ impl Links {
         }
     }
 
+    /// Adds a number that is in no list as the next warmer one of `colder`, which is in this list.
+    pub(super) fn push_after(&mut self, list: &mut List, colder: u32, number: u32) {
+        let Some(warmer) = self.warmer(colder) else { return self.push(list, number) };
+        let length = self.0.len().max(number as usize + 1);
+        self.0.resize(length, (NONE, NONE));
+        self.0[number as usize] = (colder, warmer);
+        self.0[colder as usize].1 = number;
+        self.0[warmer as usize].0 = number;
+    }
+
     /// Takes out a number that is in this list.
     pub(super) fn remove(&mut self, list: &mut List, number: u32) {
         let (colder, warmer) = self.0[number as usize];

@@ -1,4 +1,7 @@
 //! The request under way: the caller uses its blocks one by one, from the last to the first.
+//!
+//! A node sees the blocks of a named request in parts: those that an engine loads, later those that it saves; what the engine has
+//! itself, never. Uses of one session and turn are one request. A part tells nothing of blocks before its first one.
 
 use super::kind::Kind;
 use super::{Agents, Owner};
@@ -8,7 +11,9 @@ use tidepool_types::Origin;
 
 /// The request, as far as its uses have told.
 pub(super) struct Current {
+    /// The time of the part that is under way, and of the request's first part.
     at: u64,
+    began: u64,
     origin: Option<Origin>,
     conversation: u32,
     /// Whether the conversation that goes on is known.
@@ -51,15 +56,38 @@ impl Agents {
         if before == Some(Owner::Left) {
             self.left_returns.returned(self.age(slot));
         }
-        self.push(slot, owner);
         let block = &mut self.blocks[slot as usize];
         (block.used, block.depth) = (self.now, usage.depth);
+        match owner {
+            Owner::Conversation(id) => self.push_in_order(slot, id, usage.depth),
+            _ => self.push(slot, owner),
+        }
         if let Some(before) = before {
             self.pulled(before);
         }
         if usage.depth == 0 {
             self.settle();
         }
+    }
+
+    /// Adds a block to its conversation: of the request's blocks, each is colder than those before it in the prefix, in whichever
+    /// order their parts come.
+    fn push_in_order(&mut self, slot: u32, id: u32, depth: u32) {
+        let owner = Owner::Conversation(id);
+        let Some(began) = self.conversations.began(id) else { return self.push(slot, owner) };
+        let at = |slot: u32| &self.blocks[slot as usize];
+        let last = self.conversations.replace_last(id, slot);
+        let last = last.filter(|last| at(*last).owner == Some(owner) && at(*last).depth > depth);
+        let after = last.filter(|last| self.links.warmer(*last).is_none_or(|warmer| at(warmer).depth < depth));
+        let coldest = self.conversations.blocks(id).coldest();
+        let is_coldest = coldest.is_some_and(|coldest| at(coldest).used >= began && at(coldest).depth < depth);
+        let (links, list) = self.list_mut(owner);
+        match after {
+            Some(colder) => links.push_after(list, colder, slot),
+            None if is_coldest => links.push_coldest(list, slot),
+            None => links.push(list, slot),
+        }
+        self.blocks[slot as usize].owner = Some(owner);
     }
 
     /// The conversation of a use. It begins or goes on with the first use of a request, or with the first use that
@@ -88,11 +116,12 @@ impl Agents {
 
     fn begin(&mut self, usage: &Use) -> Current {
         let conversation = match usage.origin {
-            Some(origin) => self.conversations.named(origin.session, self.now),
+            Some(origin) => self.conversations.named(&origin, self.now),
             None => self.conversations.unnamed(),
         };
         Current {
             at: self.now,
+            began: self.conversations.began(conversation).unwrap_or(self.now),
             origin: usage.origin,
             conversation,
             known: usage.origin.is_some(),
@@ -112,17 +141,25 @@ impl Agents {
         self.conversations.drop(new);
     }
 
-    /// Ends the request: blocks that its conversation did not send again are left behind, and the conversation waits.
+    /// Ends the request, or a part of it: blocks that its conversation did not send again are left behind, and the conversation
+    /// waits.
     pub(super) fn settle(&mut self) {
         let Some(current) = self.current.take() else { return };
         let id = current.conversation;
+        let mut first_kept = None;
         while let Some(slot) = self.conversations.blocks(id).coldest() {
-            if self.blocks[slot as usize].used >= current.at {
+            if self.blocks[slot as usize].used >= current.began || first_kept == Some(slot) {
                 break;
             }
             self.pull(slot);
-            self.push(slot, Owner::Left);
-            self.left_returns.waits();
+            if self.blocks[slot as usize].depth < current.depth {
+                // The prefix of what was used: sent again, as far as this part can tell.
+                first_kept.get_or_insert(slot);
+                self.push(slot, Owner::Conversation(id));
+            } else {
+                self.push(slot, Owner::Left);
+                self.left_returns.waits();
+            }
         }
         let kind = current.kind(self.conversations.turn(id));
         self.conversations.wait(id, kind, current.at, self.tail_of(&current));

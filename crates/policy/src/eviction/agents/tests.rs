@@ -13,13 +13,20 @@ const SLOW: Option<u32> = Some(1);
 struct Pool {
     order: Agents,
     held: BTreeSet<u32>,
+    asked: u32,
 }
 
 impl Pool {
     /// A request for `blocks`, from the first to the last.
     fn ask(&mut self, at: u64, blocks: &[u32], origin: Option<Origin>) {
+        self.asked += 1;
+        self.ask_part(at, (0, blocks), origin.map(|origin| Origin { turn: self.asked, ..origin }));
+    }
+
+    /// A part of a request, behind so many other blocks.
+    fn ask_part(&mut self, at: u64, (before, blocks): (u32, &[u32]), origin: Option<Origin>) {
         for (depth, &block) in blocks.iter().enumerate().rev() {
-            let usage = Use { at: Duration::from_millis(at), depth: depth as u32, origin };
+            let usage = Use { at: Duration::from_millis(at), depth: before + depth as u32, origin };
             if self.held.insert(block) {
                 self.order.insert(block, Tag(block.into()), &usage);
             } else {
@@ -42,6 +49,10 @@ impl Pool {
 fn turn(session: u64, calls: Option<u32>, last: bool) -> Option<Origin> {
     let session = SessionId(session);
     Some(Origin { session, parent: None, turn: 0, pause: Millis(0), calls: calls.map(ToolId), last })
+}
+
+fn turn_of(session: u64, number: u32) -> Option<Origin> {
+    turn(session, QUICK, false).map(|origin| Origin { turn: number, ..origin })
 }
 
 /// A pool that has seen fifty sessions with a tool that takes a second, then one that takes a minute, then their ends.
@@ -112,6 +123,32 @@ fn what_a_conversation_no_longer_sends_goes_first() {
     };
     (0..20).for_each(|number| drop(session(number, number * 10_000)));
     assert_eq!(session(50, 500_000)[..9], [5001, 5002, 5003, 5004, 5005, 5006, 5007, 5008, 5009]);
+}
+
+/// An engine loads the front of a request, computes the rest and saves that seconds later. Each part used to be a request of its
+/// own: the front then counted as sent no longer, and went first.
+#[test]
+fn a_request_in_parts_is_one_request_whichever_part_comes_first() {
+    let at = |turn: u32| turn_of(1, turn);
+    let (front, middle, end) = ((0, &[1, 2][..]), (2, &[3, 4][..]), (4, &[5, 6][..]));
+    for parts in [[front, middle, end], [front, end, middle], [end, middle, front]] {
+        let mut pool = Pool::default();
+        for (second, part) in parts.into_iter().enumerate() {
+            pool.ask_part(1000 * second as u64, part, at(0));
+        }
+        assert_eq!(pool.order.conversations.len(), 1);
+        assert_eq!(pool.evict(5000, 6), [6, 5, 4, 3, 2, 1], "{parts:?}");
+    }
+}
+
+/// An engine with a cache of its own does not load what it has: the pool sees the saves alone.
+#[test]
+fn the_prefix_that_an_engine_has_itself_is_not_left_behind() {
+    let mut pool = Pool::default();
+    pool.ask_part(0, (0, &[1, 2, 3, 4]), turn_of(1, 0));
+    pool.ask_part(9000, (3, &[14, 15]), turn_of(1, 1));
+    assert_eq!(pool.evict(9500, 5), [4, 15, 14, 3, 2], "block 4 is not in the second turn");
+    assert_eq!(pool.evict(9500, 1), [1]);
 }
 
 #[test]
