@@ -28,7 +28,7 @@ pub use key::{InvalidInput, Key, check_block_len, check_range};
 pub use metric::{Latency, Metric, Value};
 pub use names::{ClientId, CopyName, Epoch, Generation, NodeName, Tier, Version};
 pub use random::{Random, drawn, mix};
-pub use session::{Millis, Origin, SessionId, ToolId};
+pub use session::{Millis, Origin, SessionId, ToolId, UsedFor};
 pub use units::{ByteSize, Span, UnitError};
 
 /// Longest key in bytes; the shortest is one byte.

@@ -29,3 +29,12 @@ pub struct Origin {
     /// Whether this is the conversation's last request.
     pub last: bool,
 }
+
+/// What is known of a use of a block: the request, and where in the request's prefix the block stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UsedFor {
+    /// Blocks before this one in its prefix; the block is useless without them.
+    pub depth: u32,
+    /// The request.
+    pub origin: Origin,
+}
