@@ -10,7 +10,7 @@ use crate::error::ConnectError;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
-use tidepool_types::{ClientId, Deadline};
+use tidepool_types::{ClientId, Deadline, Origin, UsedFor};
 
 /// How long the first look around may take, unless half the default deadline is shorter.
 const FIRST_LOOK: Duration = Duration::from_secs(1);
@@ -24,6 +24,7 @@ const FIRST_LOOK: Duration = Duration::from_secs(1);
 pub struct Client {
     handle: Arc<Handle>,
     limit: Limit,
+    origin: Option<Origin>,
 }
 
 /// How long a call may take.
@@ -58,19 +59,27 @@ impl Client {
         let limit = Limit::Budget(config.deadline);
         background::look_around(&core, (config.deadline / 2).min(FIRST_LOOK));
         let background = Background::start(&core)?;
-        Ok(Self { handle: Arc::new(Handle { core, workers, doors, _background: background }), limit })
+        Ok(Self { handle: Arc::new(Handle { core, workers, doors, _background: background }), limit, origin: None })
     }
 
     /// The same client with another time limit per call.
     #[must_use]
     pub fn within(&self, budget: Duration) -> Self {
-        Self { handle: Arc::clone(&self.handle), limit: Limit::Budget(budget) }
+        Self { limit: Limit::Budget(budget), ..self.clone() }
     }
 
     /// The same client, all of whose calls end by `deadline`.
     #[must_use]
     pub fn until(&self, deadline: Deadline) -> Self {
-        Self { handle: Arc::clone(&self.handle), limit: Limit::Until(deadline) }
+        Self { limit: Limit::Until(deadline), ..self.clone() }
+    }
+
+    /// The same client at work for a request: it tells the nodes so of the blocks that it gets and puts as items, whose depths say
+    /// where they stand in the request's prefix ([`Client::put`] puts the first block). A node that evicts by sessions learns from
+    /// it. Calls that take keys alone tell nothing.
+    #[must_use]
+    pub fn used_for(&self, origin: Origin) -> Self {
+        Self { origin: Some(origin), ..self.clone() }
     }
 
     /// The client's incarnation: blocks that it writes carry it.
@@ -105,6 +114,11 @@ impl Client {
 
     pub(crate) fn core(&self) -> &Core {
         &self.handle.core
+    }
+
+    /// What is known of a use of a block with so many others before it.
+    pub(crate) fn use_at(&self, depth: u32) -> Option<UsedFor> {
+        self.origin.map(|origin| UsedFor { depth, origin })
     }
 
     /// The deadline of a call that starts now.

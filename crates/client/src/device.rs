@@ -34,6 +34,8 @@ pub struct GetToDevice<'a> {
     pub key: &'a [u8],
     /// Where it goes: all of it, in order.
     pub into: Vec<DevicePiece>,
+    /// Blocks before this one in its prefix, for [`Client::used_for`].
+    pub depth: u32,
 }
 
 /// The memory of this host's nodes, pinned for a device that is to copy from and to it.
@@ -65,8 +67,9 @@ impl Client {
         let keys: Vec<&[u8]> = items.iter().map(|item| item.key).collect();
         let ids = self.core().id_of_each(&keys);
         let read = |(item, id): (GetToDevice<'_>, Result<BlockId, InvalidInput>)| {
-            let place = DevicePlace { door: Arc::clone(door), pieces: item.into };
-            id.map_or_else(|error| Read::refused(error.into()), |id| Read::whole(id, Destination::Device(place)))
+            let (used, place) = (self.use_at(item.depth), DevicePlace { door: Arc::clone(door), pieces: item.into });
+            let read = |id| Read::whole(id, Destination::Device(place)).used_for(used);
+            id.map_or_else(|error| Read::refused(error.into()), read)
         };
         let mut reads: Vec<Read> = items.into_iter().zip(ids).map(read).collect();
         get::on_this_host(self, &mut reads);

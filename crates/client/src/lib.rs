@@ -74,7 +74,7 @@ pub use members::PoolNode;
 pub use put::{PutItem, PutOptions, Stored};
 pub use remove::{Removal, Removals};
 pub use tidepool_transfer::door;
-pub use tidepool_types::{ClientId, Deadline, InvalidInput, NodeName, Tier};
+pub use tidepool_types::{ClientId, Deadline, InvalidInput, Millis, NodeName, Origin, SessionId, Tier, ToolId};
 pub use tidepool_wire::message::Pin;
 pub use upsert::Upserted;
 pub use view::View;

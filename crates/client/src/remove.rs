@@ -71,7 +71,7 @@ impl Removers {
     ) -> Vec<Vec<T>> {
         let ask = |(peer, indexes): &Asked| {
             let ids: Vec<BlockId> = indexes.iter().map(|&index| ids[index]).collect();
-            let (answers, error) = peer.try_call_about(&ids, &request, || deadline, &read);
+            let (answers, error) = peer.try_call_about(&ids, |ids| request(ids.to_vec()), || deadline, &read);
             (answers, error.is_none_or(|error| self.has_ended(peer, &error, deadline)))
         };
         let answers = at_once(&self.asked, ask).into_iter().map(|answer| answer.unwrap_or((Vec::new(), false)));

@@ -83,7 +83,7 @@ impl Client {
         data: impl Into<crate::buffers::Parts<'a>>,
         options: &PutOptions,
     ) -> Result<Upserted, PutError> {
-        let item = PutItem { key: key.as_ref(), data: data.into() };
+        let item = PutItem { key: key.as_ref(), data: data.into(), depth: 0 };
         let mut results = self.upsert_batch(std::slice::from_ref(&item), options);
         results.pop().unwrap_or(Err(PutError::NoNode))
     }

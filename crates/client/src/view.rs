@@ -120,7 +120,7 @@ fn borrow_from<E>(peer: &Peer, ids: &[Result<BlockId, E>], views: &mut [Option<V
     }
     let asked: Vec<BlockId> = wanted.iter().filter_map(|&index| ids[index].as_ref().ok().copied()).collect();
     let read = |reply| if let Reply::Views(outcomes) = reply { Some(outcomes) } else { None };
-    let outcomes = peer.call_about(&asked, |ids| Request::View(ids.into()), || deadline, read);
+    let outcomes = peer.call_about(&asked, |ids| Request::View(ids.to_vec().into()), || deadline, read);
     for (index, outcome) in wanted.into_iter().zip(outcomes) {
         let ViewOutcome::Pinned { slot, offset, len } = outcome else { continue };
         match memory.mapping.readable_at(offset, len) {

@@ -248,7 +248,7 @@ impl Pool {
         let range = range_of(start, stop, &key)?;
         Target::check_apart(std::slice::from_ref(&into))?;
         let answer = py.detach(|| {
-            let mut item = [GetInto { key: key.as_ref(), range, into: into.buffers() }];
+            let mut item = [GetInto { range, ..GetInto::new(&key, into.buffers()) }];
             client.get_batch_into(&mut item).pop()
         });
         answer.transpose().map(Option::flatten).map_err(|error| errors::get(&error, key.as_ref()))

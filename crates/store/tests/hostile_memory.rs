@@ -68,7 +68,15 @@ fn garbage_in_headers_and_index_is_never_believed() {
         }
         let destination = || Destination::Allocate;
         let read = |n| {
-            Op::Read(ReadOp { token: n, id: numbered(n), copy: None, offset: 0, len: None, destination: destination() })
+            Op::Read(ReadOp {
+                token: n,
+                id: numbered(n),
+                copy: None,
+                offset: 0,
+                len: None,
+                destination: destination(),
+                used: None,
+            })
         };
         reader.submit((0..24).map(read).collect(), Deadline::after(Duration::from_secs(5)));
         let mut done = Vec::new();

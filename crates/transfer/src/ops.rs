@@ -2,7 +2,7 @@
 
 use crate::door::{DevicePiece, Door};
 use std::sync::Arc;
-use tidepool_types::{BlockId, ClientId, CopyName};
+use tidepool_types::{BlockId, ClientId, CopyName, UsedFor};
 use tidepool_wire::checksum::Sums;
 use tidepool_wire::message::{RangeName, SlotName};
 
@@ -70,6 +70,8 @@ pub struct ReadOp {
     pub len: Option<u64>,
     /// Where they go.
     pub destination: Destination,
+    /// What is known of the use that the read is.
+    pub used: Option<UsedFor>,
 }
 
 /// Fills one reservation and makes its checksums.

@@ -7,6 +7,7 @@ use crate::peers::{MappedNode, Peer, Table};
 use tidepool_transfer::ops::Op;
 use tidepool_transfer::transport::Transport as _;
 use tidepool_types::Deadline;
+use tidepool_wire::message::Run;
 
 /// Reads what this host's nodes hold. What is still wanted afterwards, none of them does.
 pub(super) fn read(core: &Core, table: &Table, reads: &mut [Read], deadline: Deadline) {
@@ -57,13 +58,16 @@ fn attempt(
     memory.touch(&core.counters, |touch| {
         for completion in done {
             let Some(read) = read_of(reads, &completion) else { continue };
-            let (id, index) = (read.id, completion.token as usize);
+            let (id, used, index) = (read.id, read.used, completion.token as usize);
             match read.settle(completion.outcome) {
                 Verdict::Hit(hit) => {
                     hits += 1;
                     bytes += hit.bytes;
                     foreign += u64::from(hit.writer != core.id);
-                    touch.slots.extend(hit.slot);
+                    if let Some(slot) = hit.slot {
+                        Run::note(&mut touch.runs, touch.slots.len(), used);
+                        touch.slots.push(slot);
+                    }
                     leased.extend(lease.map(|_| id));
                 }
                 Verdict::LostRace => lost.push(index),

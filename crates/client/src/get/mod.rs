@@ -25,17 +25,25 @@ pub struct GetInto<'a> {
     /// Where they go. Room to spare is left as it was; too little of it is an error. After a miss or an error the
     /// buffers' contents are unspecified.
     pub into: Buffers<'a>,
+    /// Blocks before this one in its prefix, for [`Client::used_for`].
+    pub depth: u32,
 }
 
 impl<'a> GetInto<'a> {
     /// All of a block.
     pub fn new(key: &'a (impl AsRef<[u8]> + ?Sized), into: impl Into<Buffers<'a>>) -> Self {
-        Self { key: key.as_ref(), range: None, into: into.into() }
+        Self { key: key.as_ref(), range: None, into: into.into(), depth: 0 }
     }
 
     /// A range of a block.
     pub fn range(key: &'a (impl AsRef<[u8]> + ?Sized), range: Range<u64>, into: impl Into<Buffers<'a>>) -> Self {
         Self { range: Some(range), ..Self::new(key, into) }
+    }
+
+    /// The same block, behind so many others of its prefix.
+    #[must_use]
+    pub fn at_depth(self, depth: u32) -> Self {
+        Self { depth, ..self }
     }
 }
 
@@ -85,7 +93,8 @@ impl Client {
         let keys: Vec<&[u8]> = items.iter().map(|item| item.key).collect();
         let ids = self.core().id_of_each(&keys);
         let read = |(item, id): (&mut GetInto<'_>, Result<BlockId, InvalidInput>)| {
-            Ok(Read::whole(id?, Destination::Into(item.into.regions())).part(item.range.as_ref()))
+            let read = Read::whole(id?, Destination::Into(item.into.regions())).part(item.range.as_ref());
+            Ok(read.used_for(self.use_at(item.depth)))
         };
         let has_ranges = items.iter().any(|item| item.range.is_some());
         let mut reads: Vec<Read> =

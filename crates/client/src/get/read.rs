@@ -4,7 +4,7 @@ use crate::counters::{Counters, add};
 use crate::error::GetError;
 use std::ops::Range;
 use tidepool_transfer::ops::{Completion, Destination, Done, Failure, ReadOp};
-use tidepool_types::{BlockId, ClientId, CopyName};
+use tidepool_types::{BlockId, ClientId, CopyName, UsedFor};
 use tidepool_wire::message::SlotName;
 
 /// A block, or a range of one, that somebody wants.
@@ -15,6 +15,8 @@ pub(crate) struct Read {
     pub(crate) len: Option<u64>,
     /// Where they go.
     pub(crate) into: Destination,
+    /// What is known of the use that it is.
+    pub(crate) used: Option<UsedFor>,
     pub(crate) state: State,
 }
 
@@ -81,7 +83,12 @@ pub(crate) struct Hit {
 
 impl Read {
     pub(crate) fn whole(id: BlockId, into: Destination) -> Self {
-        Self { id, offset: 0, len: None, into, state: State::Wanted(Miss::Absent) }
+        Self { id, offset: 0, len: None, into, used: None, state: State::Wanted(Miss::Absent) }
+    }
+
+    /// The same, as a use that is known better.
+    pub(crate) fn used_for(self, used: Option<UsedFor>) -> Self {
+        Self { used, ..self }
     }
 
     /// Only `range` of the block, when there is one.
@@ -115,8 +122,8 @@ impl Read {
 
     /// The operation that reads it; its token is the read's place in its batch.
     pub(crate) fn op(&self, token: usize) -> ReadOp {
-        let Self { id, offset, len, .. } = *self;
-        ReadOp { token: token as u64, id, copy: None, offset, len, destination: self.into.clone() }
+        let Self { id, offset, len, used, .. } = *self;
+        ReadOp { token: token as u64, id, copy: None, offset, len, destination: self.into.clone(), used }
     }
 
     /// Takes note of an attempt's end.

@@ -11,7 +11,7 @@ use tidepool_locks::Mutex;
 use tidepool_store::{LeaseWriter, Mapping, host_time};
 use tidepool_transfer::conn::{Connection, Socket};
 use tidepool_types::{BlockId, CopyName};
-use tidepool_wire::message::{Request, SlotName, Touch};
+use tidepool_wire::message::{Request, Run, SlotName, Touch};
 
 /// Uses that are worth a message of their own.
 const TOUCHES_PER_MESSAGE: usize = 512;
@@ -116,8 +116,9 @@ impl MappedNode {
     fn report(&self, mut batch: Touch, counters: &Counters) {
         // Messages that the kernel takes whole or not at all: a node that is stopped must not leave one half sent.
         while batch.slots.len() > MOST_TOUCHES {
-            let slots = batch.slots.split_off(batch.slots.len() - MOST_TOUCHES);
-            self.report_one(Touch { slots, ..Touch::default() }, counters);
+            let kept = batch.slots.len() - MOST_TOUCHES;
+            let (slots, runs) = (batch.slots.split_off(kept), Run::split_off(&mut batch.runs, kept));
+            self.report_one(Touch { slots, runs, ..Touch::default() }, counters);
         }
         self.report_one(batch, counters);
     }

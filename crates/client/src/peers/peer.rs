@@ -234,27 +234,27 @@ impl Peer {
 
     /// One request about many blocks, cut into as many as it takes, and their answers put together. An answer that is
     /// missing is missing for all blocks after it too. Each request has its own deadline, from `until`.
-    pub(crate) fn call_about<T>(
+    pub(crate) fn call_about<I, T>(
         &self,
-        ids: &[BlockId],
-        request: impl Fn(Vec<BlockId>) -> Request,
+        blocks: &[I],
+        request: impl Fn(&[I]) -> Request,
         until: impl Fn() -> Deadline,
         read: impl Fn(Reply) -> Option<Vec<T>>,
     ) -> Vec<T> {
-        self.try_call_about(ids, request, until, read).0
+        self.try_call_about(blocks, request, until, read).0
     }
 
     /// As [`Peer::call_about`], with the error that the missing answers are missing for.
-    pub(crate) fn try_call_about<T>(
+    pub(crate) fn try_call_about<I, T>(
         &self,
-        ids: &[BlockId],
-        request: impl Fn(Vec<BlockId>) -> Request,
+        blocks: &[I],
+        request: impl Fn(&[I]) -> Request,
         until: impl Fn() -> Deadline,
         read: impl Fn(Reply) -> Option<Vec<T>>,
     ) -> (Vec<T>, Option<ConnError>) {
-        let mut answers = Vec::with_capacity(ids.len());
-        for piece in ids.chunks(BATCH_IDS) {
-            match self.call(&request(piece.to_vec()), until()).map(&read) {
+        let mut answers = Vec::with_capacity(blocks.len());
+        for piece in blocks.chunks(BATCH_IDS) {
+            match self.call(&request(piece), until()).map(&read) {
                 Ok(Some(answer)) if answer.len() == piece.len() => answers.extend(answer),
                 Ok(_) => return (answers, Some(ConnError::Unexpected("not an answer to this question"))),
                 Err(error) => return (answers, Some(error)),

@@ -8,7 +8,7 @@ use crate::peers::{NodeKey, Peer};
 use std::sync::Arc;
 use std::time::Duration;
 use tidepool_types::{BlockId, CopyName, Deadline};
-use tidepool_wire::message::{Reply, Request};
+use tidepool_wire::message::{Ids, Reply, Request, Run};
 
 /// How long a holder may take to confirm a batch. Without an answer the block is put as if it were absent.
 const CONFIRM: Duration = Duration::from_millis(250);
@@ -67,9 +67,12 @@ fn named_holders(
 
 /// Has a holder confirm what a catalog says of it, which counts as a use.
 fn confirm(peer: &Peer, asked: &[usize], jobs: &[&mut Job<'_>], deadline: Deadline) -> Vec<Option<(CopyName, u64)>> {
-    let ids: Vec<BlockId> = asked.iter().map(|&index| jobs[index].id).collect();
+    let request = |asked: &[usize]| {
+        let ids = asked.iter().map(|&index| jobs[index].id).collect();
+        Request::Confirm(Ids { ids, runs: Run::of_uses(asked.iter().map(|&index| jobs[index].used)) })
+    };
     let read = |reply| if let Reply::Found(found) = reply { Some(found.copies) } else { None };
-    peer.call_about(&ids, |ids| Request::Confirm(ids.into()), || deadline.capped(CONFIRM), read)
+    peer.call_about(asked, request, || deadline.capped(CONFIRM), read)
 }
 
 /// Takes note of what a holder has confirmed.

@@ -22,7 +22,7 @@ use crate::error::PutError;
 use crate::peers::{NodeKey, Peer};
 use std::collections::HashMap;
 use std::sync::Arc;
-use tidepool_types::{BlockId, Deadline, InvalidInput, NodeName, Version, check_block_len};
+use tidepool_types::{BlockId, Deadline, InvalidInput, NodeName, UsedFor, Version, check_block_len};
 use tidepool_wire::message::{BATCH_KEYS, Pin, PullOutcome};
 
 /// A block to be stored.
@@ -32,12 +32,20 @@ pub struct PutItem<'a> {
     pub key: &'a [u8],
     /// Its bytes.
     pub data: Parts<'a>,
+    /// Blocks before this one in its prefix, for [`Client::used_for`].
+    pub depth: u32,
 }
 
 impl<'a> PutItem<'a> {
     /// A block of `data` under `key`.
     pub fn new(key: &'a (impl AsRef<[u8]> + ?Sized), data: impl Into<Parts<'a>>) -> Self {
-        Self { key: key.as_ref(), data: data.into() }
+        Self { key: key.as_ref(), data: data.into(), depth: 0 }
+    }
+
+    /// The same block, behind so many others of its prefix.
+    #[must_use]
+    pub fn at_depth(self, depth: u32) -> Self {
+        Self { depth, ..self }
     }
 }
 
@@ -77,7 +85,7 @@ impl Client {
         data: impl Into<Parts<'a>>,
         options: &PutOptions,
     ) -> Result<Stored, PutError> {
-        let item = PutItem { key: key.as_ref(), data: data.into() };
+        let item = PutItem { key: key.as_ref(), data: data.into(), depth: 0 };
         let mut results = self.put_batch(std::slice::from_ref(&item), options);
         results.pop().unwrap_or(Err(PutError::NoNode))
     }
@@ -87,6 +95,9 @@ impl Client {
     pub fn put_batch(&self, items: &[PutItem<'_>], options: &PutOptions) -> Vec<Result<Stored, PutError>> {
         let (core, deadline) = (self.core(), self.deadline());
         let mut jobs = jobs_of(core, items, options);
+        for (job, item) in jobs.iter_mut().zip(items) {
+            job.used = self.use_at(item.depth);
+        }
         let again = take_out_repeated(&mut jobs);
         held::find_here(core, &mut jobs, deadline);
         store_all(core, &mut jobs, &options.prefer, deadline);
@@ -110,6 +121,8 @@ pub(crate) struct Job<'a> {
     pub(crate) version: Option<Version>,
     pin: Pin,
     group: Option<BlockId>,
+    /// What is known of the use that the put is.
+    used: Option<UsedFor>,
     /// Nodes that hold it.
     holders: Vec<NodeKey>,
     /// Whether this call has moved its bytes.
@@ -159,8 +172,8 @@ impl<'a> Job<'a> {
             Ok(id) => (id, options.replicas.max(1) as usize, None),
             Err(error) => (BlockId::from_bytes([0; BlockId::LEN]), 0, Some(error.into())),
         };
-        let (pin, holders) = (options.pin, Vec::new());
-        Self { item, id, len, wanted, version: None, pin, group: None, holders, moved: false, declined: false, failure }
+        let (pin, holders, moved, declined) = (options.pin, Vec::new(), false, false);
+        Self { item, id, len, wanted, version: None, pin, group: None, used: None, holders, moved, declined, failure }
     }
 
     fn lacks_copies(&self) -> bool {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use tidepool_transfer::conn::ConnError;
 use tidepool_types::Deadline;
 use tidepool_wire::message::{
-    BATCH_KEYS, Pin, Reply, Request, Reserve, ReserveAs, ReserveItem, ReserveOutcome, Seal, SealItem, SealOutcome,
+    BATCH_KEYS, Pin, Reply, Request, Reserve, ReserveAs, ReserveItem, ReserveOutcome, Run, Seal, SealItem, SealOutcome,
     SlotName, Terms,
 };
 
@@ -248,7 +248,8 @@ impl Writer<'_> {
     ) -> Result<Vec<Reserved<'j, 'a>>, ConnError> {
         let item = |job: &&mut Job<'_>| ReserveItem { key: job.item.key.to_vec(), len: job.len };
         let items = jobs.iter().map(item).collect();
-        let reserve = Reserve { wait_millis, mapped, items, ..Reserve::default() };
+        let runs = Run::of_uses(jobs.iter().map(|job| job.used));
+        let reserve = Reserve { wait_millis, mapped, items, runs };
         let terms = terms_of(&jobs);
         let request = match terms == Terms::default() {
             true => Request::Reserve(reserve),

@@ -23,6 +23,7 @@ mod removals_name_who_may_keep;
 mod replicas;
 mod round_trips;
 mod same_process;
+mod sessions;
 mod short_deadlines;
 mod upserts;
 mod view_outlives_eviction;

@@ -99,8 +99,9 @@ impl DeviceMover {
     /// block.
     fn load_straight(&self, client: &Client, blocks: &[Placed<'_>], go_on: GoOn<'_>) -> Vec<bool> {
         let fly = |blocks: &[Placed<'_>]| {
-            let items =
-                blocks.iter().filter_map(|placed| Some(GetToDevice { key: placed.key, into: self.pieces(placed)? }));
+            let items = blocks.iter().filter_map(|placed| {
+                Some(GetToDevice { key: placed.key, into: self.pieces(placed)?, depth: 0 })
+            });
             let (items, door) = (items.collect(), Arc::clone(&self.door) as Arc<dyn Door>);
             // SAFETY: each block is named once in this batch (see `load`), the engine gives a block to one job at a time, and
             // they are the device's by the promise made to `new`.
@@ -122,7 +123,7 @@ impl DeviceMover {
             let items = blocks.iter().filter_map(|placed| {
                 // SAFETY: the engine leaves the blocks of a job alone, and they are the device's by the promise made to `new`.
                 let parts = unsafe { DeviceParts::new(&*self.door, self.pieces(placed)?) };
-                Some(PutItem { key: placed.key, data: Parts::Device(parts) })
+                Some(PutItem::new(placed.key, Parts::Device(parts)))
             });
             let items: Vec<_> = items.collect();
             client.put_batch(&items, options)

@@ -236,7 +236,7 @@ fn no_gpu_is_asked_to_copy_anothers_memory() {
         let piece = DevicePiece { address: engine.layers[1], len: PIECES[1] };
         // SAFETY: the pretended GPU keeps its memory, and nobody writes to it.
         let parts = unsafe { DeviceParts::new(&*engine.gpu, vec![piece]) };
-        PutItem { key, data: Parts::Device(parts) }
+        PutItem::new(key, Parts::Device(parts))
     });
     let stored = client.put_batch(&items.collect::<Vec<_>>(), &PutOptions::default());
     assert!(stored.iter().all(Result::is_err), "{stored:?}");

@@ -310,7 +310,7 @@ impl Reads for Landing<'_, '_, '_> {
         let (id, len) = (coming.reservation.id(), coming.reservation.len());
         let start = coming.reservation.address(0, len).expect("a reservation has all of its bytes");
         let destination = Destination::Into(Regions::One(Region { start, len: len as usize }));
-        ReadOp { token: read as u64, id, copy: Some(coming.copy), offset: 0, len: Some(len), destination }
+        ReadOp { token: read as u64, id, copy: Some(coming.copy), offset: 0, len: Some(len), destination, used: None }
     }
 
     fn settle(&mut self, read: usize, outcome: Result<Done, Failure>) {

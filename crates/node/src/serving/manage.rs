@@ -141,7 +141,7 @@ impl Serving<'_> {
                 self.space().pulls.note(node, &offer.ids);
                 match offer.keys_wanted {
                     true => self.confirm_with_keys(&offer.ids),
-                    false => self.confirm(&offer.ids),
+                    false => self.confirm(&offer.ids.into()),
                 }
             }
             Err(error) => Answer::Refuse(Reason::Invalid, error.to_string()),

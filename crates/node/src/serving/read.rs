@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use tidepool_store::{Hold, Holdings, Reading};
 use tidepool_transfer::conn::ConnError;
 use tidepool_transfer::tcp::serve::{BlockSource, HeldBlock, serve_get};
-use tidepool_types::{BlockId, ClientId, CopyName, Deadline};
-use tidepool_wire::message::{Get, GetItem, Reason, Reply, SlotName, Touch, ViewOutcome};
+use tidepool_types::{BlockId, ClientId, CopyName, Deadline, UsedFor};
+use tidepool_wire::message::{Get, GetItem, Ids, Reason, Reply, Run, SlotName, Touch, ViewOutcome};
 
 /// The most hits, or races, that a report is believed: clients report many times a second.
 const MOST_HITS: u64 = 1 << 30;
@@ -36,9 +36,13 @@ impl BlockSource for Source<'_> {
         in_memory(self.holdings.read(id, copy)).map(Sending)
     }
 
-    fn hold_all(&self, items: &[GetItem]) -> Vec<Option<Sending>> {
+    fn hold_all(&self, items: &[GetItem], uses: &mut dyn Iterator<Item = Option<UsedFor>>) -> Vec<Option<Sending>> {
         let wanted: Vec<_> = items.iter().map(|item| (item.id, item.copy)).collect();
-        let held: Vec<Option<Hold>> = self.holdings.read_all(&wanted).into_iter().map(in_memory).collect();
+        let held = |reading| {
+            let used = uses.next().flatten();
+            in_memory(reading).map(|hold| hold.used_for(used))
+        };
+        let held: Vec<Option<Hold>> = self.holdings.read_all(&wanted).into_iter().map(held).collect();
         // A read that names its copy continues one that has been counted and noted.
         let first = || held.iter().zip(items).filter_map(|(hold, item)| hold.as_ref().filter(|_| item.copy.is_none()));
         add(&self.counters.foreign_hits, first().filter(|hold| hold.writer() != self.reader).count() as u64);
@@ -103,14 +107,17 @@ impl Serving<'_> {
         Ok(Answer::None)
     }
 
-    pub(super) fn view(&self, ids: &[BlockId]) -> Answer {
+    pub(super) fn view(&self, asked: &Ids) -> Answer {
         let Some(process) = &self.writes.process else {
             let message = "views need a Unix socket and a process that the node can watch";
             return Answer::Refuse(Reason::NotHere, message.to_owned());
         };
         let limit = self.space().limits().view_bytes;
+        let mut uses = Run::uses(&asked.runs);
         let one = |id: &BlockId| {
+            let used = uses.next().flatten();
             let Some(hold) = self.space().memory().hold(id, None) else { return ViewOutcome::Miss };
+            let hold = hold.used_for(used);
             let (offset, len) = (hold.offset(), hold.bytes().len() as u64);
             match process.add_view(hold, limit) {
                 Ok(slot) => ViewOutcome::Pinned { slot, offset, len },
@@ -120,8 +127,8 @@ impl Serving<'_> {
                 }
             }
         };
-        let outcomes: Vec<ViewOutcome> = ids.iter().map(one).collect();
-        let held = outcomes.iter().zip(ids).filter(|(outcome, _)| **outcome != ViewOutcome::Miss);
+        let outcomes: Vec<ViewOutcome> = asked.ids.iter().map(one).collect();
+        let held = outcomes.iter().zip(&asked.ids).filter(|(outcome, _)| **outcome != ViewOutcome::Miss);
         self.note_lease(held.map(|(_, id)| *id));
         Answer::Reply(Reply::Views(outcomes))
     }
@@ -162,8 +169,8 @@ impl Serving<'_> {
     }
 
     /// Answers a put's question whether blocks are held. A yes answers that put, so the catalogs must know of it.
-    pub(super) fn confirm(&self, ids: &[BlockId]) -> Answer {
-        let found = self.space().memory().confirm(ids);
+    pub(super) fn confirm(&self, asked: &Ids) -> Answer {
+        let found = self.space().memory().confirm_for(&asked.ids, &asked.runs);
         if found.iter().any(Option::is_some) {
             self.shared.announce_all();
         }
@@ -178,10 +185,12 @@ impl Serving<'_> {
     pub(super) fn touch(&self, touch: &Touch) -> Answer {
         // Any client may ask for blocks by id, which counts as a use of them: so it may say that it used them. The ids come
         // behind the slots, and the last one counts as used first.
-        self.space().memory().confirm(&touch.ids);
+        let mut slots_runs = touch.runs.clone();
+        let ids_runs = Run::split_off(&mut slots_runs, touch.slots.len());
+        self.space().memory().confirm_for(&touch.ids, &ids_runs);
         // Whoever does not have the memory mapped has read nothing in it.
         if self.memory {
-            self.space().memory().touch(&touch.slots);
+            self.space().memory().touch(&touch.slots, &slots_runs);
             let counters = &self.shared.counters;
             let hits = touch.hits.min(MOST_HITS);
             add_at_most(&counters.shm_hits, hits);

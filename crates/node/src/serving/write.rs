@@ -13,10 +13,10 @@ use tidepool_store::{BlockTerms, NoRoom, Reservation, Sealed, Space, Unnamed};
 use tidepool_transfer::conn::ConnError;
 use tidepool_transfer::ops::Region;
 use tidepool_transfer::tcp::serve::recv_write;
-use tidepool_types::{BlockId, ClientId, CopyName, Deadline, InvalidInput, Key, check_block_len};
+use tidepool_types::{BlockId, ClientId, CopyName, Deadline, InvalidInput, Key, UsedFor, check_block_len};
 use tidepool_wire::checksum::BlockChecksum;
 use tidepool_wire::message::{
-    Reason, Reply, Reserve, ReserveItem, ReserveOutcome, Seal, SealItem, SealOutcome, SlotName, Terms, Write,
+    Reason, Reply, Reserve, ReserveItem, ReserveOutcome, Run, Seal, SealItem, SealOutcome, SlotName, Terms, Write,
 };
 
 /// The keys and ids of a batch, if all that it asks for can be.
@@ -98,7 +98,7 @@ impl Writes {
         };
         // A version takes the place of what is held, which its seal decides.
         let held = match terms.version {
-            None => self.space().memory().confirm(&ids),
+            None => self.space().memory().confirm_for(&ids, &reserve.runs),
             Some(_) => vec![None; ids.len()],
         };
         // "Held" answers the put: like any answered put it must be known to the catalogs.
@@ -108,7 +108,9 @@ impl Writes {
             self.announce();
         }
         let (at_once, mut has_space) = (Deadline::after(Duration::ZERO), false);
+        let mut uses = Run::uses(&reserve.runs);
         let one = |(index, held): (usize, Option<(CopyName, u64)>)| {
+            let used = uses.next().flatten();
             if let Some((copy, _)) = held {
                 return Err(ReserveOutcome::Held(copy));
             }
@@ -117,7 +119,7 @@ impl Writes {
             let block = (keys[index], ids[index], reserve.items[index].len);
             let group = terms.groups.get(index).copied().flatten();
             let terms = BlockTerms { version: terms.version, pin: terms.pin, group };
-            let space = self.space_for(block, terms, reserve.mapped, (deadline, is_wanted));
+            let space = self.space_for(block, (terms, used), reserve.mapped, (deadline, is_wanted));
             has_space |= space.is_ok();
             space
         };
@@ -132,7 +134,7 @@ impl Writes {
     fn space_for<'k>(
         &self,
         (key, id, len): (Key<'k>, BlockId, u64),
-        terms: BlockTerms,
+        (terms, used): (BlockTerms, Option<UsedFor>),
         mapped: bool,
         (until, is_wanted): (Deadline, &dyn Fn() -> bool),
     ) -> Result<Room<'k>, ReserveOutcome> {
@@ -159,7 +161,7 @@ impl Writes {
         let reserved = self.space().memory().reserve(key, id, len, self.client, until, is_wanted);
         // At once: space that the terms are refused for is the next block's.
         match reserved.and_then(|unnamed| unnamed.with_terms(terms)) {
-            Ok(unnamed) => Ok((unnamed, charge)),
+            Ok(unnamed) => Ok((unnamed.used_for(used), charge)),
             Err(NoRoom::Full) => Err(ReserveOutcome::NoSpace),
             Err(NoRoom::TooLarge) => Err(ReserveOutcome::TooLarge),
         }

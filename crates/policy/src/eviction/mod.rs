@@ -18,7 +18,7 @@ pub use s3fifo::S3Fifo;
 pub use sieve::Sieve;
 
 use std::{fmt, str::FromStr, time::Duration};
-use tidepool_types::Origin;
+use tidepool_types::{Origin, UsedFor};
 
 /// A block's name, whichever slot the block is in; also after it is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -33,6 +33,14 @@ pub struct Use {
     pub depth: u32,
     /// The request's place in its conversation, where it is known.
     pub origin: Option<Origin>,
+}
+
+impl Use {
+    /// At the same time, a use that is known better.
+    #[must_use]
+    pub fn known_as(self, used: &UsedFor) -> Self {
+        Self { depth: used.depth, origin: Some(used.origin), ..self }
+    }
 }
 
 /// An order in which blocks are evicted.

@@ -9,12 +9,12 @@ use tidepool_client::{Buffers, GetInto, Parts, PutItem};
 
 /// A block, or a range of it, to read into pieces.
 pub(super) fn get_item<'a>(key: &'a Key, range: Option<Range<u64>>, pieces: &'a [Piece]) -> GetInto<'a> {
-    GetInto { key: key.as_ref(), range, into: target(pieces) }
+    GetInto { range, ..GetInto::new(key, target(pieces)) }
 }
 
 /// A block to put from pieces.
 pub(super) fn put_item<'a>(key: &'a Key, pieces: &'a [Piece]) -> PutItem<'a> {
-    PutItem { key: key.as_ref(), data: source(pieces) }
+    PutItem::new(key, source(pieces))
 }
 
 /// Addresses and sizes, pair by pair; `None` when they do not pair.

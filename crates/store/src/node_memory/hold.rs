@@ -7,9 +7,9 @@ use crate::memory_file::prefetch;
 use crate::placed::Placed;
 use crate::protocol::{Described, State, retire, stamp};
 use std::sync::Arc;
-use tidepool_types::{BlockId, ClientId, CopyName, Generation, Key, chunk_count};
+use tidepool_types::{BlockId, ClientId, CopyName, Generation, Key, UsedFor, chunk_count};
 use tidepool_wire::checksum::BlockChecksum;
-use tidepool_wire::message::SlotName;
+use tidepool_wire::message::{Run, SlotName};
 
 /// Blocks that are looked up under one lock: a message may name a million, and all others would wait for them.
 const PER_LOCK: usize = 256;
@@ -21,6 +21,8 @@ pub struct Hold {
     generation: u64,
     described: Described,
     kind: HoldKind,
+    /// What is known of the use: of most nothing.
+    used: Option<Box<UsedFor>>,
     /// Whether it has ended already, with others under one lock.
     ended: bool,
 }
@@ -114,32 +116,40 @@ impl NodeMemory {
         inner.slots[slot as usize].holds += 1;
         inner.stats.holds += 1;
         let generation = inner.slots[slot as usize].generation;
-        Hold { memory: Arc::clone(self), slot, generation, described, kind, ended: false }
+        Hold { memory: Arc::clone(self), slot, generation, described, kind, used: None, ended: false }
     }
 
     /// Which of `ids` are held, with their lengths. Counts as a use of each, from the last to the first.
     pub fn confirm(&self, ids: &[BlockId]) -> Vec<Option<(CopyName, u64)>> {
+        self.confirm_for(ids, &[])
+    }
+
+    /// As [`NodeMemory::confirm`], for the requests that the runs name.
+    pub fn confirm_for(&self, ids: &[BlockId], runs: &[Run]) -> Vec<Option<(CopyName, u64)>> {
         let answer = |inner: &Inner, _: &BlockId, found: Option<(u32, Described)>| {
             found.map(|(slot, described)| (self.name(inner.slots[slot as usize].generation), described.len))
         };
-        self.confirm_each(ids, answer)
+        self.confirm_each(ids, runs, answer)
     }
 
     /// Looks several blocks up, which is a use of those in memory, and answers for each in the same section.
     pub(super) fn confirm_each<T: Clone>(
         &self,
         ids: &[BlockId],
+        runs: &[Run],
         answer: impl Fn(&Inner, &BlockId, Option<(u32, Described)>) -> Option<T>,
     ) -> Vec<Option<T>> {
         let mut found = vec![None; ids.len()];
+        let mut uses = Run::uses(runs).rev();
         for (ids, found) in ids.chunks(PER_LOCK).zip(found.chunks_mut(PER_LOCK)).rev() {
             let mut inner = self.inner.lock();
             self.prefetch_index(ids.iter().copied());
             let usage = inner.use_now();
             for (id, found) in ids.iter().zip(found).rev() {
                 let in_memory = self.lookup(&inner, id);
+                let used = uses.next().flatten();
                 if let Some((slot, _)) = in_memory {
-                    inner.mark_used(slot, &usage);
+                    inner.mark_used_for(slot, &usage, used.as_ref());
                 }
                 *found = answer(&inner, id, in_memory);
             }
@@ -147,15 +157,18 @@ impl NodeMemory {
         found
     }
 
-    /// Notes that readers on this host used these blocks, from the last to the first; those that are gone are passed over.
-    pub fn touch(&self, used: &[SlotName]) {
-        for step in used.rchunks(PER_LOCK) {
+    /// Notes that readers on this host used these blocks, from the last to the first, for the requests that the runs name; those
+    /// that are gone are passed over.
+    pub fn touch(&self, slots: &[SlotName], runs: &[Run]) {
+        let mut uses = Run::uses(runs).rev();
+        for step in slots.rchunks(PER_LOCK) {
             let mut inner = self.inner.lock();
             let usage = inner.use_now();
             for name in step.iter().rev() {
+                let used = uses.next().flatten();
                 let known = inner.slots.get(name.slot as usize);
                 if known.is_some_and(|slot| slot.state == SlotState::Sealed && slot.generation == name.generation.0) {
-                    inner.mark_used(name.slot, &usage);
+                    inner.mark_used_for(name.slot, &usage, used.as_ref());
                 }
             }
         }
@@ -207,6 +220,13 @@ impl NodeMemory {
 }
 
 impl Hold {
+    /// Says for which request the block is used.
+    #[must_use]
+    pub fn used_for(mut self, used: Option<UsedFor>) -> Self {
+        self.used = used.map(Box::new);
+        self
+    }
+
     /// The held slot's name.
     pub fn name(&self) -> SlotName {
         SlotName { slot: self.slot, generation: Generation(self.generation) }
@@ -304,7 +324,7 @@ impl Hold {
     fn end(&mut self, inner: &mut Inner) {
         self.ended = true;
         inner.stats.holds -= 1;
-        inner.let_go(self.slot, self.kind);
+        inner.let_go(self.slot, self.kind, self.used.as_deref());
         let Slot { state, holds, .. } = inner.slots[self.slot as usize];
         if holds > 0 {
             return;
@@ -329,7 +349,7 @@ impl Drop for Hold {
 
 impl Inner {
     /// A hold ends. A block that was in use has been used now, and may be evicted again; one that was looked at is where it was.
-    fn let_go(&mut self, slot: u32, kind: HoldKind) {
+    fn let_go(&mut self, slot: u32, kind: HoldKind, used: Option<&UsedFor>) {
         let entry = &mut self.slots[slot as usize];
         entry.holds -= 1;
         if kind == HoldKind::Look {
@@ -343,7 +363,7 @@ impl Inner {
         if state != SlotState::Sealed {
             return;
         }
-        let usage = self.use_now();
+        let usage = self.use_for(used);
         if kind == HoldKind::Use {
             self.mark_used(slot, &usage);
         }

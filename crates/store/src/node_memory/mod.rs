@@ -16,6 +16,8 @@ mod mount;
 #[cfg(test)]
 mod policies;
 mod reserve;
+#[cfg(test)]
+mod sessions;
 mod stats;
 mod terms;
 #[cfg(test)]
@@ -48,7 +50,7 @@ use tidepool_locks::{Condvar, Mutex};
 use tidepool_policy::admission::Admission;
 use tidepool_policy::eviction::{Eviction, Use};
 use tidepool_policy::{Groups, SlotList, SoftPins};
-use tidepool_types::{BlockId, CopyName, Epoch, Generation, TenantSecret, Tier};
+use tidepool_types::{BlockId, CopyName, Epoch, Generation, TenantSecret, Tier, UsedFor};
 
 /// A node's memory, as its owner sees it.
 pub struct NodeMemory {
@@ -263,9 +265,14 @@ impl Inner {
         }
     }
 
-    /// A use now. Nothing else is known: what reaches a node are parts of requests, and not whose they are.
+    /// A use now of which nothing else is known.
     fn use_now(&self) -> Use {
         Use { at: (self.clock)(), ..Use::default() }
+    }
+
+    /// A use now, and what is known of it.
+    fn use_for(&self, used: Option<&UsedFor>) -> Use {
+        used.map_or_else(|| self.use_now(), |used| self.use_now().known_as(used))
     }
 
     fn mark_used(&mut self, slot: u32, usage: &Use) {
@@ -273,6 +280,14 @@ impl Inner {
         self.order.touch(slot, usage);
         if !self.soft.is_empty() {
             self.soft.touch(slot, self.uses);
+        }
+    }
+
+    /// As [`Inner::mark_used`], with what is known of this use.
+    fn mark_used_for(&mut self, slot: u32, usage: &Use, used: Option<&UsedFor>) {
+        match used {
+            None => self.mark_used(slot, usage),
+            Some(used) => self.mark_used(slot, &usage.known_as(used)),
         }
     }
 

@@ -184,7 +184,7 @@ fn behaves_as_its_model(policy: Policy, steps: &[Step]) -> Result<(), TestCaseEr
                 prop_assert_eq!(store(memory, block, pin), naive.put(block, pin), "{} {:?}", policy, step);
             }
             Step::Put(block, _) | Step::Touch(block) => {
-                memory.touch(&slot_of(memory, block).into_iter().collect::<Vec<_>>());
+                memory.touch(&slot_of(memory, block).into_iter().collect::<Vec<_>>(), &[]);
                 naive.touch(block);
             }
             Step::Hold(block) if let Some(hold) = memory.hold(&id(&key(block)), None) => {
@@ -337,7 +337,7 @@ fn of_a_batch_the_end_goes_before_the_start() {
     put(&fixture.memory, &key(100), &[7; BLOCK]).unwrap();
     assert!((0..8).all(|block| is_held(&fixture.memory, block) == (block != 7)));
     let names: Vec<SlotName> = (0..7).filter_map(|block| slot_of(&fixture.memory, block)).collect();
-    fixture.memory.touch(&names);
+    fixture.memory.touch(&names, &[]);
     for block in 101..103 {
         put(&fixture.memory, &key(block), &[7; BLOCK]).unwrap();
     }

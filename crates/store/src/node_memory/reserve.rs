@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tidepool_locks::MutexGuard;
 use tidepool_policy::eviction::Tag;
-use tidepool_types::{BlockId, ClientId, CopyName, Deadline, Generation, Key, chunk_count};
+use tidepool_types::{BlockId, ClientId, CopyName, Deadline, Generation, Key, UsedFor, chunk_count};
 use tidepool_wire::checksum::BlockChecksum;
 use tidepool_wire::message::{Pin, SlotName};
 
@@ -34,6 +34,8 @@ pub struct Reservation {
     generation: u64,
     described: Described,
     terms: BlockTerms,
+    /// What is known of the use that the put is: of most nothing.
+    used: Option<Box<UsedFor>>,
 }
 
 /// Space whose block does not have its key yet. Keys lie behind the bytes of their blocks, where nobody has been for long:
@@ -47,6 +49,14 @@ impl Unnamed<'_> {
     pub fn with_terms(self, terms: BlockTerms) -> Result<Self, NoRoom> {
         let Self(reservation, key) = self;
         Ok(Self(reservation.with_terms(terms)?, key))
+    }
+
+    /// Says for which request the block is put, which is its first use.
+    #[must_use]
+    pub fn used_for(self, used: Option<UsedFor>) -> Self {
+        let Self(mut reservation, key) = self;
+        reservation.used = used.map(Box::new);
+        Self(reservation, key)
     }
 
     /// Gives the block its key.
@@ -154,7 +164,7 @@ impl NodeMemory {
         drop(inner);
         let described = Described { id: id.words(), offset: CONTROL_BYTES + offset, len, key_len, writer: writer.0 };
         let terms = BlockTerms::default();
-        Unnamed(Reservation { memory: Arc::clone(self), slot, generation, described, terms }, key)
+        Unnamed(Reservation { memory: Arc::clone(self), slot, generation, described, terms, used: None }, key)
     }
 }
 
@@ -227,9 +237,9 @@ impl Reservation {
 
     /// Makes the block visible. The number of checksums must be that of the block's chunks. Announcers hear of it with the
     /// next [`Inventory::wake`](crate::inventory::Inventory::wake).
-    pub fn seal(self, checksums: &[u32]) -> Result<Sealed, Self> {
+    pub fn seal(self, checksums: &[u32]) -> Result<Sealed, Box<Self>> {
         if checksums.len() as u64 != chunk_count(self.described.len) {
-            return Err(self);
+            return Err(Box::new(self));
         }
         for (at, sum) in (self.placed().checksums_at()..).step_by(4).zip(checksums) {
             self.write_behind(at, &sum.to_le_bytes());
@@ -244,7 +254,7 @@ impl Reservation {
         let held = memory.lookup(&inner, &id).map(|(slot, _)| slot);
         if let Some(slot) = held.filter(|slot| self.terms.version.is_none_or(|own| inner.version(*slot) >= Some(own))) {
             let held = memory.name(inner.slots[slot as usize].generation);
-            let usage = inner.use_now();
+            let usage = inner.use_for(self.used.as_deref());
             inner.mark_used(slot, &usage);
             drop(inner);
             return Ok(Sealed::Held(held));
@@ -262,10 +272,10 @@ impl Reservation {
         if !memory.index().insert(self.described.id, self.slot) {
             retire(memory.header(self.slot), stamp(self.generation, State::Reserved));
             drop(inner);
-            return Err(self);
+            return Err(Box::new(self));
         }
         inner.keep_terms(self.slot, &self.terms, self.run_bytes());
-        memory.note_sealed(&mut inner, self.slot, &self.described);
+        memory.note_sealed(&mut inner, &self);
         Ok(Sealed::New(memory.name(self.generation)))
     }
 
@@ -284,11 +294,13 @@ impl Reservation {
 }
 
 impl NodeMemory {
-    fn note_sealed(&self, inner: &mut Inner, slot: u32, described: &Described) {
+    fn note_sealed(&self, inner: &mut Inner, sealed: &Reservation) {
+        let Reservation { slot, described, used, .. } = sealed;
+        let slot = *slot;
         let entry = &mut inner.slots[slot as usize];
         (entry.state, entry.tag) = (SlotState::Sealed, described.id[0]);
         inner.count_use(slot);
-        let usage = inner.use_now();
+        let usage = inner.use_for(used.as_deref());
         inner.place(slot, &usage);
         inner.stats.blocks += 1;
         inner.stats.block_bytes += described.len;

@@ -44,7 +44,8 @@ fn get(transport: &mut ShmTransport, key: &[u8]) -> Result<Vec<u8>, Failure> {
 }
 
 fn get_range(transport: &mut ShmTransport, key: &[u8], offset: u64, len: Option<u64>) -> Result<Vec<u8>, Failure> {
-    let read = ReadOp { token: 3, id: id(key), copy: None, offset, len, destination: Destination::Allocate };
+    let read =
+        ReadOp { token: 3, id: id(key), copy: None, offset, len, destination: Destination::Allocate, used: None };
     // However busy the host is.
     let deadline = Deadline::after(Duration::from_secs(60));
     assert_eq!(transport.submit(vec![Op::Read(read)], deadline), [Ok(())]);
@@ -128,7 +129,7 @@ fn eviction_takes_what_was_used_longest_ago() {
     let _ = fixture.memory.confirm(&[id(&key(0)), id(&key(1))]);
     (2..4).for_each(|n| drop(fixture.memory.hold(&id(&key(n)), None)));
     let names: Vec<_> = (4..6).map(|n| fixture.memory.hold_slot_name(&id(&key(n)))).collect();
-    fixture.memory.touch(&names);
+    fixture.memory.touch(&names, &[]);
     (100..104).for_each(|n| {
         put(&fixture.memory, &key(n), &content(&key(n), 5000)).unwrap();
     });
@@ -165,7 +166,7 @@ fn a_message_of_many_blocks_is_answered_in_order_whatever_the_steps() {
     let held = fixture.memory.hold_all(&wanted);
     assert!(held.iter().zip(&found).all(|(held, found)| held.as_ref().map(Hold::copy) == found.map(|(copy, _)| copy)));
     let names: Vec<_> = held.into_iter().flatten().rev().map(|hold| hold.name()).collect();
-    fixture.memory.touch(&names);
+    fixture.memory.touch(&names, &[]);
     assert!(coldest() == used, "and so is the first one of what was touched");
 }
 

@@ -2,7 +2,7 @@
 
 use super::ranges::{self, RangeRead, RangeWrite};
 use crate::ops::{Completion, Destination, Done, Failure, Op, ReadOp, Region, Regions, WriteOp};
-use tidepool_types::{BlockId, CHUNK_LEN, ClientId, CopyName, Deadline, MAX_BLOCK_LEN, chunk_count};
+use tidepool_types::{BlockId, CHUNK_LEN, ClientId, CopyName, Deadline, MAX_BLOCK_LEN, UsedFor, chunk_count};
 use tidepool_wire::checksum::Sums;
 use tidepool_wire::message::{GetItem, Hit, SlotName};
 
@@ -58,6 +58,7 @@ pub(super) struct Read {
     /// The copy that the caller or the first answer named.
     pub(super) copy: Option<CopyName>,
     pub(super) offset: u64,
+    pub(super) used: Option<UsedFor>,
     wanted: Option<u64>,
     destination: Destination,
     /// Known from the first answer on.
@@ -150,8 +151,8 @@ impl Operation {
 
 impl Read {
     fn new(op: ReadOp) -> Self {
-        let ReadOp { id, copy, offset, len, destination, .. } = op;
-        Self { id, copy, offset, wanted: len, destination, known: None }
+        let ReadOp { id, copy, offset, len, destination, used, .. } = op;
+        Self { id, copy, offset, used, wanted: len, destination, known: None }
     }
 
     /// Bytes to ask for first. At least one, unless the caller wants none: the answer then says how long the block is.

@@ -7,9 +7,9 @@ use crate::conn::{ConnError, Connection, FrameReceiver};
 use crate::ops::Region;
 use crate::regions::Cursor;
 use std::io::IoSlice;
-use tidepool_types::{BlockId, CHUNK_LEN, ClientId, CopyName, Deadline, check_range};
+use tidepool_types::{BlockId, CHUNK_LEN, ClientId, CopyName, Deadline, UsedFor, check_range};
 use tidepool_wire::checksum::{BlockChecksum, Sums};
-use tidepool_wire::message::{Blocks, Get, GetItem, GetOutcome, Hit, Reply};
+use tidepool_wire::message::{Blocks, Get, GetItem, GetOutcome, Hit, Reply, Run};
 
 /// Payload of one answer, unless a single item has more: large enough that frames cost nothing, small enough that blocks
 /// are not held for long and the reader can start early.
@@ -29,8 +29,9 @@ pub trait BlockSource {
     /// Holds a block, or `copy` of it if one is named; `None` if it is not there.
     fn hold(&self, id: &BlockId, copy: Option<CopyName>) -> Option<Self::Held>;
 
-    /// As [`BlockSource::hold`] for several items: for sources that look up many faster than one by one.
-    fn hold_all(&self, items: &[GetItem]) -> Vec<Option<Self::Held>> {
+    /// As [`BlockSource::hold`] for several items: for sources that look up many faster than one by one. `_uses` says for each
+    /// item what is known of its use, and goes on with the items of the next call.
+    fn hold_all(&self, items: &[GetItem], _uses: &mut dyn Iterator<Item = Option<UsedFor>>) -> Vec<Option<Self::Held>> {
         items.iter().map(|item| self.hold(&item.id, item.copy)).collect()
     }
 
@@ -84,8 +85,8 @@ pub fn serve_get<S: BlockSource>(
 ) -> Result<Served, ConnError> {
     let mut served = Served::default();
     let mut group = Group::default();
-    let steps = get.items.chunks(HOLD_STEP);
-    for (item, held) in steps.flat_map(|items| items.iter().zip(source.hold_all(items))) {
+    let (steps, mut uses) = (get.items.chunks(HOLD_STEP), Run::uses(&get.runs));
+    for (item, held) in steps.flat_map(|items| items.iter().zip(source.hold_all(items, &mut uses))) {
         let (outcome, part) = answer(source, item, held);
         match outcome {
             // A read that names its copy continues one that has been counted.

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use tidepool_types::{Deadline, chunk_count};
 use tidepool_wire::checksum::BlockChecksum;
-use tidepool_wire::message::{Get, GetItem, RangeItem, RangeName, ReadRange, Request, SlotName};
+use tidepool_wire::message::{Get, GetItem, RangeItem, RangeName, ReadRange, Request, Run, SlotName};
 
 /// Bounds of the bytes that one Get asks for, unless a single slice has more: a batch is spread over all streams, but
 /// not into frames too small to be worth their overhead.
@@ -65,6 +65,8 @@ pub(super) struct Reads {
 #[derive(Debug, Default)]
 struct Items {
     blocks: Vec<GetItem>,
+    /// For which requests the blocks are used.
+    runs: Vec<Run>,
     ranges: Vec<RangeItem>,
 }
 
@@ -76,7 +78,10 @@ impl Items {
     /// Adds a slice of an operation; `false` for one that belongs to another request.
     fn add(&mut self, work: &Work, slice: &Slice) -> bool {
         match work {
-            Work::Read(read) if self.ranges.is_empty() => self.blocks.push(read.item(slice)),
+            Work::Read(read) if self.ranges.is_empty() => {
+                Run::note(&mut self.runs, self.blocks.len(), read.used);
+                self.blocks.push(read.item(slice));
+            }
             Work::ReadRange(read) if self.blocks.is_empty() => self.ranges.push(read.item(slice)),
             _ => return false,
         }
@@ -84,9 +89,9 @@ impl Items {
     }
 
     fn into_request(self, wait_millis: u32) -> (Request, What) {
-        let Self { blocks, ranges } = self;
+        let Self { blocks, runs, ranges } = self;
         match ranges.is_empty() {
-            true => (Request::Get(Get { wait_millis, items: blocks, ..Get::default() }), What::Blocks),
+            true => (Request::Get(Get { wait_millis, items: blocks, runs }), What::Blocks),
             false => (Request::ReadRange(ReadRange { wait_millis, items: ranges }), What::Ranges),
         }
     }
@@ -333,7 +338,7 @@ mod tests {
         let later = Deadline::after(Duration::from_secs(60));
         for token in 0..reads {
             let (id, destination) = (BlockId::from_bytes([token as u8; 16]), Destination::Allocate);
-            let read = ReadOp { token, id, copy: None, offset: 0, len: Some(LEN), destination };
+            let read = ReadOp { token, id, copy: None, offset: 0, len: Some(LEN), destination, used: None };
             board.submit(Op::Read(read), later, false).unwrap();
         }
         for stream in 0..streams {

@@ -58,7 +58,7 @@ impl Holdings {
     #[must_use]
     pub fn confirm(&self, ids: &[BlockId]) -> Vec<Option<Place>> {
         let memory = &*self.memory;
-        memory.confirm_each(ids, |inner, id, found| match found {
+        memory.confirm_each(ids, &[], |inner, id, found| match found {
             Some((slot, described)) => Some(memory.place_of(inner, slot, &described)),
             None => memory.slower.place(id),
         })
