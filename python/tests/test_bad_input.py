@@ -94,6 +94,7 @@ def test_a_bad_argument_is_an_invalid_error_whatever_it_is_for(pool: Pool, scrat
     calls: tuple[tuple[Callable[[], object], str], ...] = (
         (lambda: node(0), "capacity 0B with blocks of 4KiB: a pool has 1 to"),
         (lambda: node(smallest_expected_block=0), "with blocks of 0B: a pool has 1 to"),
+        (lambda: node(eviction="fifo"), 'eviction is "fifo": allowed are "lru", "s3fifo"'),
         (lambda: node(listen="nowhere"), 'listen: "nowhere" is no address: allowed is host:port'),
         (lambda: node(listen="127.0.0.1:99999"), "with a port up to 65535"),
         (lambda: node(dir="a\0b"), "unexpected NUL byte"),

@@ -65,9 +65,10 @@ pub(crate) struct Node {
 
 #[pymethods]
 impl Node {
-    /// Starts a node with ``capacity`` bytes for blocks that announces itself to ``catalogs``.
+    /// Starts a node with ``capacity`` bytes for blocks that announces itself to ``catalogs``. ``eviction`` says which block goes when
+    /// room is needed: "lru", "s3fifo", "sieve" or "agents".
     #[new]
-    #[pyo3(signature = (name, capacity, catalogs = vec!["127.0.0.1:7411".to_owned()], *, dir = PathBuf::from("/dev/shm/tidepool"), listen = "127.0.0.1:0".to_owned(), advertise = None, smallest_expected_block = 4096))]
+    #[pyo3(signature = (name, capacity, catalogs = vec!["127.0.0.1:7411".to_owned()], *, dir = PathBuf::from("/dev/shm/tidepool"), listen = "127.0.0.1:0".to_owned(), advertise = None, smallest_expected_block = 4096, eviction = "lru"))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python call")]
     fn new(
         py: Python<'_>,
@@ -78,6 +79,7 @@ impl Node {
         listen: String,
         advertise: Option<String>,
         #[pyo3(from_py_with = whole)] smallest_expected_block: u64,
+        eviction: &str,
     ) -> PyResult<Self> {
         let node_name = NodeName::new(name).map_err(|error| errors::invalid(&error, None))?;
         let addresses = catalogs.iter().map(|address| ("catalogs", address));
@@ -89,8 +91,13 @@ impl Node {
                 return Err(raise("InvalidError", message, None));
             }
         }
+        let no_policy = |_| {
+            let allowed = "allowed are \"lru\", \"s3fifo\", \"sieve\" and \"agents\"";
+            raise("InvalidError", format!("eviction is {eviction:?}: {allowed}"), None)
+        };
         let config = tidepool_node::NodeConfig {
             name: node_name,
+            eviction: eviction.parse().map_err(no_policy)?,
             dir,
             capacity: ByteSize(capacity),
             smallest_expected_block: ByteSize(smallest_expected_block),

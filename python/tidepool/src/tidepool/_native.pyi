@@ -119,6 +119,7 @@ class Node:
         listen: str = ...,
         advertise: str | None = None,
         smallest_expected_block: int = 4096,
+        eviction: Literal["lru", "s3fifo", "sieve", "agents"] = "lru",
     ) -> Self: ...
     @property
     def name(self) -> str: ...
