@@ -112,7 +112,7 @@ def rate(size: int, seconds: list[float]) -> float:
     return size / median(seconds[1:])
 
 
-def part(turn: int, blocks: range) -> tuple[int, str, int, bytes, bytes]:
+def part(turn: int, blocks: range) -> tuple[int, str, int, bytes, bytes, int]:
     """Blocks, under names of this turn."""
     names = b"".join((turn << 32 | block).to_bytes(8) for block in blocks)
-    return (0, "restores/", 8, names, b"".join(block.to_bytes(4, "little") for block in blocks))
+    return (0, "restores/", 8, names, b"".join(block.to_bytes(4, "little") for block in blocks), blocks.start)

@@ -37,7 +37,7 @@ def fill(number, byte):
         ctypes.memset(start + number * PIECE, byte, PIECE)
 
 def part(names, blocks):
-    return (0, "gpu/", 8, b"".join(name.to_bytes(8) for name in names), array("I", blocks).tobytes())
+    return (0, "gpu/", 8, b"".join(name.to_bytes(8) for name in names), array("I", blocks).tobytes(), 0)
 
 def failed(moves, begin, names, blocks):
     begin(1, [part(names, blocks)], after=stream.value)

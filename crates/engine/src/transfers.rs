@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tidepool_client::door::Moment;
-use tidepool_client::{Client, PutOptions};
+use tidepool_client::{Client, Origin, PutOptions};
 use tidepool_locks::Mutex;
 
 /// How long saves are given up after the pool took nothing.
@@ -42,6 +42,10 @@ pub struct Part {
     pub hashes: Hashes,
     /// The blocks' numbers in the engine's memory, one for each hash.
     pub blocks: Vec<u32>,
+    /// Blocks of the group before the first of these in the prefix.
+    pub depth: u32,
+    /// From one of these blocks to the next in the prefix.
+    pub step: u32,
 }
 
 /// Blocks to move.
@@ -51,6 +55,8 @@ pub struct Job {
     pub id: u64,
     /// The blocks to move.
     pub parts: Vec<Part>,
+    /// The request that they are moved for, as far as the engine knows it.
+    pub origin: Option<Origin>,
 }
 
 /// A job that is over.
@@ -258,12 +264,15 @@ impl Running {
         let began = Instant::now();
         let shared = Arc::clone(&self.shared);
         let keys: Vec<Vec<u8>> = self.job.parts.iter().flat_map(keys).collect();
+        let depths = self.job.parts.iter().flat_map(depths);
+        let placed = self.places().zip(&keys).zip(depths);
         let placed: Vec<Placed<'_>> =
-            self.places().zip(&keys).map(|((group, block), key)| Placed { key, group, block }).collect();
+            placed.map(|(((group, block), key), depth)| Placed { key, group, block, depth }).collect();
+        let client = self.job.origin.map_or_else(|| shared.client.clone(), |origin| shared.client.used_for(origin));
         for batch in cut(&placed, shared.mover.batch_bytes(), |placed| shared.mover.block_len(placed.group)) {
             let done = match self.direction {
-                Direction::Load => shared.load(batch, &go_on),
-                Direction::Save => shared.save(batch, &go_on),
+                Direction::Load => shared.load(&client, batch, &go_on),
+                Direction::Save => shared.save(&client, batch, &go_on),
             };
             self.moved += done;
             if done < batch.len() || !go_on() {
@@ -308,8 +317,8 @@ impl Drop for Running {
 
 impl Shared {
     /// Loads a batch. Returns the number of its blocks, from the first, that are there.
-    fn load(&self, batch: &[Placed<'_>], go_on: GoOn<'_>) -> usize {
-        let there = self.mover.load(&self.client.within(self.config.load_deadline), batch, go_on);
+    fn load(&self, client: &Client, batch: &[Placed<'_>], go_on: GoOn<'_>) -> usize {
+        let there = self.mover.load(&client.within(self.config.load_deadline), batch, go_on);
         let run = there.iter().take_while(|there| **there).count();
         count(&self.counters.blocks_loaded, run);
         count(&self.counters.bytes_loaded, self.bytes(&batch[..run]));
@@ -317,11 +326,11 @@ impl Shared {
     }
 
     /// Stores a batch. Returns the number of its blocks, from the first, that the pool has.
-    fn save(&self, batch: &[Placed<'_>], go_on: GoOn<'_>) -> usize {
+    fn save(&self, client: &Client, batch: &[Placed<'_>], go_on: GoOn<'_>) -> usize {
         if self.paused.lock().is_some_and(|until| Instant::now() < until) {
             return 0;
         }
-        let client = self.client.within(self.config.save_deadline);
+        let client = client.within(self.config.save_deadline);
         let options = PutOptions { replicas: self.config.replicas, ..PutOptions::default() };
         let answers = self.mover.save(&client, batch, &options, go_on);
         let run = answers.iter().take_while(|answer| answer.is_ok()).count();
@@ -347,6 +356,11 @@ impl Shared {
 
 fn keys(part: &Part) -> impl Iterator<Item = Vec<u8>> {
     part.hashes.every(1).map(|hash| part.prefix.key(hash))
+}
+
+fn depths(part: &Part) -> impl Iterator<Item = u32> {
+    let step = part.step;
+    std::iter::successors(Some(part.depth), move |depth| Some(depth.saturating_add(step))).take(part.blocks.len())
 }
 
 fn count(counter: &AtomicU64, by: usize) {

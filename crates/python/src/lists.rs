@@ -77,6 +77,7 @@ macro_rules! tuple {
 }
 tuple!(A B C);
 tuple!(A B C D E);
+tuple!(A B C D E F);
 
 /// Reads the items of a list or of another sequence.
 pub(crate) fn read<T: Item>(object: &Bound<'_, PyAny>, items: &mut Vec<T>) -> PyResult<()> {

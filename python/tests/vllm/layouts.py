@@ -69,10 +69,10 @@ class RoundTrips(WithPool):
         asked: list[Any] = []
 
         class Moves:
-            def load(self, job: int, parts: Any, *, after: int | None) -> None:
+            def load(self, job: int, parts: Any, *, origin: Any, after: int | None) -> None:
                 asked.append(("load", job, after))
 
-            def save(self, job: int, parts: Any, *, stripe: Any, after: int | None) -> None:
+            def save(self, job: int, parts: Any, *, stripe: Any, origin: Any, after: int | None) -> None:
                 asked.append(("save", job, after))
 
         worker = WorkerSide.__new__(WorkerSide)
@@ -105,7 +105,7 @@ class RoundTrips(WithPool):
         moves = BlockTransfers(self.pool, places.pieces, BLOCKS, places.memory)
         try:
             hashes = b"".join(index.to_bytes(8, "big") for index in range(len(blocks)))
-            part = (group, f"{name}/{group}/", 8, hashes, array("I", blocks).tobytes())
+            part = (group, f"{name}/{group}/", 8, hashes, array("I", blocks).tobytes(), 0)
             getattr(moves, way)(1, [part])
             over = eventually("all blocks are moved", moves.poll)
             self.assertEqual(over[0][2], [], f"not all blocks could be {way}d")

@@ -14,7 +14,7 @@ ROOT = HERE.parent.parent.parent
 def run_units(vllm: Vllm, *first: Path, **variables: str) -> None:
     path = os.pathsep.join([*map(str, first), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, **vllm.environment, "VLLM_LOGGING_LEVEL": "ERROR", "PYTHONPATH": path, **variables}
-    for program in ("units.py", "identities.py", "siblings.py", "layouts.py"):
+    for program in ("units.py", "identities.py", "siblings.py", "layouts.py", "sessions.py"):
         line = [vllm.python, str(HERE / program), str(vllm.model)]
         ended = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=600, check=False)
         assert ended.returncode == 0, ended.stderr[-8000:]

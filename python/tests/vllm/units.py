@@ -41,12 +41,15 @@ def prompt(seed: int, length: int) -> list[int]:
 class WithPool(unittest.TestCase):
     """A pool in this process, and engines on it."""
 
+    #: What the node is told besides its name.
+    node_settings: ClassVar[dict[str, Any]] = {"capacity": 64 << 20}
+
     def setUp(self) -> None:
         self.dir = tempfile.mkdtemp(dir="/dev/shm")
         self.addCleanup(shutil.rmtree, self.dir, ignore_errors=True)
         self.catalog = tidepool.Catalog("127.0.0.1:0")
         self.addCleanup(self.catalog.close)
-        self.node = tidepool.Node("n", 64 << 20, [self.catalog.address], dir=self.dir)
+        self.node = tidepool.Node("n", catalogs=[self.catalog.address], dir=self.dir, **self.node_settings)
         self.addCleanup(self.node.close)
         self.pool = tidepool.Pool.connect([self.catalog.address], dir=self.dir)
         self.addCleanup(self.pool.close)

@@ -100,7 +100,7 @@ impl DeviceMover {
     fn load_straight(&self, client: &Client, blocks: &[Placed<'_>], go_on: GoOn<'_>) -> Vec<bool> {
         let fly = |blocks: &[Placed<'_>]| {
             let items = blocks.iter().filter_map(|placed| {
-                Some(GetToDevice { key: placed.key, into: self.pieces(placed)?, depth: 0 })
+                Some(GetToDevice { key: placed.key, into: self.pieces(placed)?, depth: placed.depth })
             });
             let (items, door) = (items.collect(), Arc::clone(&self.door) as Arc<dyn Door>);
             // SAFETY: each block is named once in this batch (see `load`), the engine gives a block to one job at a time, and
@@ -123,7 +123,7 @@ impl DeviceMover {
             let items = blocks.iter().filter_map(|placed| {
                 // SAFETY: the engine leaves the blocks of a job alone, and they are the device's by the promise made to `new`.
                 let parts = unsafe { DeviceParts::new(&*self.door, self.pieces(placed)?) };
-                Some(PutItem::new(placed.key, Parts::Device(parts)))
+                Some(PutItem::new(placed.key, Parts::Device(parts)).at_depth(placed.depth))
             });
             let items: Vec<_> = items.collect();
             client.put_batch(&items, options)
@@ -201,7 +201,7 @@ impl DeviceMover {
         let mut items = Vec::with_capacity(blocks.len());
         for placed in blocks {
             let (into, rest) = std::mem::take(&mut room).split_at_mut(self.layout().block_len(placed.group));
-            items.push(GetInto::new(placed.key, into));
+            items.push(GetInto::new(placed.key, into).at_depth(placed.depth));
             room = rest;
         }
         let is_whole = |(answer, placed): (Result<Option<usize>, _>, &&Placed<'_>)| {
@@ -249,7 +249,7 @@ impl DeviceMover {
         let mut items = Vec::with_capacity(blocks.len());
         for placed in blocks {
             let (data, rest) = bytes.split_at(self.layout().block_len(placed.group));
-            items.push(PutItem::new(placed.key, data));
+            items.push(PutItem::new(placed.key, data).at_depth(placed.depth));
             bytes = rest;
         }
         client.put_batch(&items, options)

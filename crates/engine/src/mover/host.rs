@@ -56,7 +56,7 @@ impl Mover for HostMover {
         _: GoOn<'_>,
     ) -> Vec<Result<Stored, PutError>> {
         let items =
-            batch.iter().map(|placed| Some(PutItem::new(placed.key, self.parts(placed)?)));
+            batch.iter().map(|placed| Some(PutItem::new(placed.key, self.parts(placed)?).at_depth(placed.depth)));
         match items.collect::<Option<Vec<_>>>() {
             Some(items) => client.put_batch(&items, options),
             None => vec![Err(PutError::NoNode); batch.len()],
@@ -66,7 +66,7 @@ impl Mover for HostMover {
     fn load(&self, client: &Client, batch: &[Placed<'_>], _: GoOn<'_>) -> Vec<bool> {
         // SAFETY: each block is lent once in this batch; the engine gives a block to one job at a time.
         let buffers = |placed| unsafe { self.buffers(placed) };
-        let items = batch.iter().map(|placed| Some(GetInto::new(placed.key, buffers(placed)?)));
+        let items = batch.iter().map(|placed| Some(GetInto::new(placed.key, buffers(placed)?).at_depth(placed.depth)));
         let Some(mut items) = is_each_once(batch).then(|| items.collect::<Option<Vec<_>>>()).flatten() else {
             return vec![false; batch.len()];
         };

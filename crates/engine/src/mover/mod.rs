@@ -27,6 +27,8 @@ pub struct Placed<'a> {
     pub group: usize,
     /// The block's number in the engine's memory.
     pub block: u32,
+    /// Blocks of its group before this one in its prefix.
+    pub depth: u32,
 }
 
 /// Returns whether work in parts goes on to its next part.

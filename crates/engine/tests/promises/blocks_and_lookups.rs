@@ -63,7 +63,8 @@ fn hashes(numbers: impl IntoIterator<Item = u64>) -> Hashes {
 
 fn job(id: u64, names: &[u64], blocks: &[u32]) -> Job {
     let (prefix, hashes) = (KeyPrefix::new("test/g0/"), hashes(names.iter().copied()));
-    Job { id, parts: vec![Part { group: 0, prefix, hashes, blocks: blocks.to_vec() }] }
+    let part = Part { group: 0, prefix, hashes, blocks: blocks.to_vec(), depth: 0, step: 1 };
+    Job { id, parts: vec![part], origin: None }
 }
 
 fn chain(prefix: &str, step: usize, need: Need) -> Chain {
@@ -127,7 +128,7 @@ fn a_job_without_blocks_and_one_that_cannot_be_are_reported_too() {
     let pool = Pool::new();
     let mut memory = Memory::new(|_| 0);
     let transfers = memory.transfers(&pool.client());
-    transfers.submit(Direction::Load, Job { id: 1, parts: Vec::new() });
+    transfers.submit(Direction::Load, Job { id: 1, parts: Vec::new(), origin: None });
     assert_eq!(wait(&transfers), Finished { id: 1, direction: Direction::Load, failed: Vec::new() });
     // Twice the same block, a block that is not there, a group that this engine has no part of.
     transfers.submit(Direction::Load, job(2, &[1, 2], &[4, 4]));

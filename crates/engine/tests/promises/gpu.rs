@@ -264,7 +264,9 @@ pub(crate) fn key(name: u64) -> Vec<u8> {
 pub(crate) fn job(id: u64, names: &[u64], blocks: &[u32]) -> Job {
     let bytes: Vec<u8> = names.iter().copied().flat_map(u64::to_be_bytes).collect();
     let hashes = Hashes::new(bytes, 8).expect("whole hashes");
-    Job { id, parts: vec![Part { group: 0, prefix: KeyPrefix::new("gpu/"), hashes, blocks: blocks.to_vec() }] }
+    let prefix = KeyPrefix::new("gpu/");
+    let part = Part { group: 0, prefix, hashes, blocks: blocks.to_vec(), depth: 0, step: 1 };
+    Job { id, parts: vec![part], origin: None }
 }
 
 pub(crate) fn done(transfers: &Transfers, direction: Direction, job: Job) -> Vec<(usize, u32)> {

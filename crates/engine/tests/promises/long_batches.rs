@@ -256,7 +256,7 @@ fn nothing_is_begun_for_an_engine_that_ends() {
     let engine = Engine::new(|at| at as u8);
     pool.put(1, &engine.block(1));
     let keys = [key(1), key(2)];
-    let [held, new] = [0, 1].map(|at| Placed { key: &keys[at], group: 0, block: 5 });
+    let [held, new] = [0, 1].map(|at| Placed { key: &keys[at], group: 0, block: 5, depth: 0 });
     let mover = engine.mover();
     let before = engine.driver.copied();
     assert_eq!(mover.load(&pool.client(), &[held], &|| false), [false]);
@@ -280,7 +280,7 @@ fn a_job_that_names_a_block_which_the_engine_does_not_have_moves_nothing() {
         let keys = [1, 2, 11, 12].map(key);
         let [first, second, third, fourth] = [0, 1, 2, 3].map(|at| {
             let block = [5, BLOCKS as u32][at % 2];
-            Placed { key: &keys[at], group: 0, block }
+            Placed { key: &keys[at], group: 0, block, depth: 0 }
         });
         assert_eq!(mover.load(&client, &[first, second], &|| true), [false, false]);
         let saved = mover.save(&client, &[third, fourth], &PutOptions::default(), &|| true);
@@ -295,7 +295,7 @@ fn a_block_that_is_named_twice_is_not_filled_by_two_at_once() {
     let engine = Engine::new(|at| at as u8);
     [1, 2].into_iter().for_each(|name| pool.put(name, &engine.block(name as usize)));
     let keys = [key(1), key(2)];
-    let batch = [0, 1].map(|at| Placed { key: &keys[at], group: 0, block: 5 });
+    let batch = [0, 1].map(|at| Placed { key: &keys[at], group: 0, block: 5, depth: 0 });
     let mover = engine.mover();
     let before = engine.driver.copied();
     assert_eq!(mover.load(&pool.client(), &batch, &|| true), [false, false]);
@@ -331,7 +331,8 @@ fn only_blocks_that_are_there_are_said_to_be() {
         let client = Client::connect(config).expect("a client");
         let mover = engine.mover();
         let keys = [key(1), key(99), key(2)];
-        let batch: Vec<Placed<'_>> = keys.iter().zip(0..).map(|(key, block)| Placed { key, group: 0, block }).collect();
+        let batch: Vec<Placed<'_>> =
+            keys.iter().zip(0..).map(|(key, block)| Placed { key, group: 0, block, depth: 0 }).collect();
         let there = mover.load(&client, &batch, &|| true);
         assert!(there[0] && !there[1], "{there:?}");
         for (block, name) in [(0, 1), (2, 2)] {

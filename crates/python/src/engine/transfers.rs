@@ -9,16 +9,19 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use std::collections::HashMap;
 use std::sync::Arc;
-use tidepool_client::PinnedForDevice;
 use tidepool_client::door::{Door, DoorError};
+use tidepool_client::{Millis, Origin, PinnedForDevice, SessionId, ToolId};
 use tidepool_cuda::Gpu;
 use tidepool_engine::{
     DeviceMover, Direction, Hashes, HostMover, Job, KeyPrefix, Layout, Mover, Part, Piece, TransferConfig, Transfers,
 };
 use tidepool_locks::Mutex;
 
-/// A part of a job: KV group, key prefix, bytes in a hash, hashes end to end, block numbers as 32-bit integers end to end.
-type PackedPart = (usize, String, usize, PyBackedBytes, PyBackedBytes);
+/// A part of a job: KV group, key prefix, bytes in a hash, hashes end to end, block numbers as 32-bit integers end to end, and how
+/// many of the group's blocks come before the first.
+type PackedPart = (usize, String, usize, PyBackedBytes, PyBackedBytes, u32);
+/// The request of a job: session, parent, turn, milliseconds of pause, tool, and whether it is the session's last.
+type PackedOrigin = (u64, Option<u64>, u32, u64, Option<u32>, bool);
 /// A job that has ended: its id, whether it was a load, and the (group, number) of each block that was not moved.
 type Over = (u64, bool, Vec<(usize, u32)>);
 
@@ -90,26 +93,34 @@ impl BlockTransfers {
         Ok(Self { open, memory: Mutex::new(Some(memory)), groups: count, blocks })
     }
 
-    /// Begins to load blocks. :meth:`poll` reports the job after its last use of the blocks. On a GPU the job begins
-    /// ``after`` all work that this stream of the driver has so far.
-    #[pyo3(signature = (id, parts, *, after = None))]
-    fn load(&self, py: Python<'_>, id: u64, parts: List<PackedPart>, after: Option<u64>) -> PyResult<()> {
-        self.submit(py, (Direction::Load, id), &parts, (0, 1), after)
+    /// Begins to load blocks, for the request ``origin``. :meth:`poll` reports the job after its last use of the blocks. On a GPU
+    /// the job begins ``after`` all work that this stream of the driver has so far.
+    #[pyo3(signature = (id, parts, *, origin = None, after = None))]
+    fn load(
+        &self,
+        py: Python<'_>,
+        id: u64,
+        parts: List<PackedPart>,
+        origin: Option<PackedOrigin>,
+        after: Option<u64>,
+    ) -> PyResult<()> {
+        self.submit(py, (Direction::Load, id, origin), &parts, (0, 1), after)
     }
 
-    /// Begins to save blocks. With a ``stripe`` of (index, of) saves only every ``of``-th block, from ``index`` on:
+    /// Begins to save blocks, of the request ``origin``. With a ``stripe`` of (index, of) saves only every ``of``-th block, from ``index`` on:
     /// ranks with the same bytes share the work. On a GPU the job begins ``after`` all work that this stream has so
     /// far.
-    #[pyo3(signature = (id, parts, *, stripe = None, after = None))]
+    #[pyo3(signature = (id, parts, *, stripe = None, origin = None, after = None))]
     fn save(
         &self,
         py: Python<'_>,
         id: u64,
         parts: List<PackedPart>,
         stripe: Option<(usize, usize)>,
+        origin: Option<PackedOrigin>,
         after: Option<u64>,
     ) -> PyResult<()> {
-        self.submit(py, (Direction::Save, id), &parts, stripe.unwrap_or((0, 1)), after)
+        self.submit(py, (Direction::Save, id, origin), &parts, stripe.unwrap_or((0, 1)), after)
     }
 
     /// The jobs that ended since the last call: id, whether it was a load, and the (group, number) of each block that
@@ -182,17 +193,18 @@ impl BlockTransfers {
     fn submit(
         &self,
         py: Python<'_>,
-        (direction, id): (Direction, u64),
+        (direction, id, origin): (Direction, u64, Option<PackedOrigin>),
         parts: &[PackedPart],
         stripe: (usize, usize),
         after: Option<u64>,
     ) -> PyResult<()> {
         let parts = parts.iter().map(|part| self.unpacked(part, stripe)).collect::<PyResult<_>>()?;
-        py.detach(|| self.open.with(|moves| moves.submit(direction, Job { id, parts }, after)))
+        let job = Job { id, parts, origin: origin.map(origin_of) };
+        py.detach(|| self.open.with(|moves| moves.submit(direction, job, after)))
     }
 
     fn unpacked(&self, part: &PackedPart, (index, of): (usize, usize)) -> PyResult<Part> {
-        let (group, prefix, width, hashes, blocks) = part;
+        let (group, prefix, width, hashes, blocks, depth) = part;
         let numbers = blocks.chunks_exact(4).map(|bytes| u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]));
         let all = Hashes::new(hashes.to_vec(), *width).filter(|all| all.len() * 4 == blocks.len());
         let all = all.ok_or_else(|| invalid("hashes and block numbers do not pair".to_owned()))?;
@@ -204,6 +216,12 @@ impl BlockTransfers {
             all.every(1).enumerate().filter(|(place, _)| mine(place)).flat_map(|(_, hash)| hash.iter().copied());
         let hashes = Hashes::new(bytes.collect(), *width).unwrap_or_default();
         let blocks = numbers.enumerate().filter(|(place, _)| mine(place)).map(|(_, block)| block).collect();
-        Ok(Part { group: *group, prefix: KeyPrefix::new(prefix.clone()), hashes, blocks })
+        let (depth, step) = (depth.saturating_add(index as u32), of as u32);
+        Ok(Part { group: *group, prefix: KeyPrefix::new(prefix.clone()), hashes, blocks, depth, step })
     }
+}
+
+fn origin_of((session, parent, turn, pause, tool, last): PackedOrigin) -> Origin {
+    let (session, parent, calls) = (SessionId(session), parent.map(SessionId), tool.map(ToolId));
+    Origin { session, parent, turn, pause: Millis(pause), calls, last }
 }

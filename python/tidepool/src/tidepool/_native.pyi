@@ -35,7 +35,10 @@ _Block: TypeAlias = Buffer | Sequence[Buffer]
 _AnyKey = TypeVar("_AnyKey", bound=_Key)
 _Path: TypeAlias = str | PathLike[str]
 _Terms: TypeAlias = tuple[int, list[str], bool, bool, int, list[str]]
-_Part: TypeAlias = tuple[int, str, int, bytes, bytes]
+# KV group, key prefix, bytes in a hash, hashes, block numbers, and how many blocks come before the first.
+_Part: TypeAlias = tuple[int, str, int, bytes, bytes, int]
+# Session, parent, turn, milliseconds of pause, tool, and whether it is the session's last request.
+_Origin: TypeAlias = tuple[int, int | None, int, int, int | None, bool]
 
 def listed(value: object, many: str, depth: int = 1) -> list[Any]: ...
 def main() -> int: ...
@@ -352,9 +355,17 @@ class BlockTransfers:
         replica_rate: int = 0,
         device: int | None = None,
     ) -> BlockTransfers: ...
-    def load(self, id: int, parts: Sequence[_Part], *, after: int | None = None) -> None: ...
+    def load(
+        self, id: int, parts: Sequence[_Part], *, origin: _Origin | None = None, after: int | None = None
+    ) -> None: ...
     def save(
-        self, id: int, parts: Sequence[_Part], *, stripe: tuple[int, int] | None = None, after: int | None = None
+        self,
+        id: int,
+        parts: Sequence[_Part],
+        *,
+        stripe: tuple[int, int] | None = None,
+        origin: _Origin | None = None,
+        after: int | None = None,
     ) -> None: ...
     def poll(self) -> list[tuple[int, bool, list[tuple[int, int]]]]: ...
     def stats(self) -> dict[str, int]: ...

@@ -9,19 +9,23 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorWorkerMetadata,
 )
 
+from .sessions import Origin
+
 
 @dataclass
 class Part:
-    """Blocks of one KV group: hashes end to end, and block numbers as 32-bit integers end to end."""
+    """Blocks of one KV group, one behind the other: hashes, and block numbers as 32-bit integers, end to end."""
 
     group: int
     width: int
     hashes: bytes
     blocks: bytes
+    #: The group's blocks before the first of them.
+    depth: int = 0
 
     @classmethod
-    def pack(cls, group: int, hashes: Sequence[bytes], blocks: Iterable[int]) -> "Part":
-        return cls(group, len(hashes[0]) if hashes else 0, b"".join(hashes), array("I", blocks).tobytes())
+    def pack(cls, group: int, hashes: Sequence[bytes], blocks: Iterable[int], depth: int = 0) -> "Part":
+        return cls(group, len(hashes[0]) if hashes else 0, b"".join(hashes), array("I", blocks).tobytes(), depth)
 
     def block_ids(self) -> "array[int]":
         numbers = array("I")
@@ -36,6 +40,7 @@ class Load:
     job: int
     request: str
     parts: list[Part]
+    origin: Origin | None = None
 
 
 @dataclass
@@ -44,6 +49,7 @@ class Save:
 
     job: int
     parts: list[Part]
+    origin: Origin | None = None
 
 
 @dataclass

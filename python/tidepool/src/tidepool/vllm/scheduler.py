@@ -21,7 +21,7 @@ from .groups import Group
 from .messages import Load, Part, RankLayout, Report, Save, Step
 from .metrics import Since, TidepoolStats
 from .pins import Pins
-from .sessions import record_of
+from .sessions import Sessions, record_of
 from .settings import Settings
 from .siblings import Unproven, spoiled
 from .tracked import NULL_BLOCK, Tracked
@@ -65,6 +65,7 @@ class SchedulerSide:
         steps_at_once = max(2, getattr(vllm_config, "max_concurrent_batches", 1), parallel.pipeline_parallel_size)
         self._unproven = Unproven(steps_at_once)
         self._requests: dict[str, Tracked] = {}
+        self._sessions = Sessions()
         #: Requests whose load failed: they compute, and do not ask again.
         self._failed: set[str] = set()
         self._loads: list[Load] = []
@@ -130,7 +131,8 @@ class SchedulerSide:
         tracked = self._requests.get(request.request_id)
         # vLLM asks for a request's prefix just before it allocates. Another call for the same blocks ends a load.
         if tracked is None or asked_after == self._steps:
-            tracked = Tracked(request, given_after=self._steps)
+            origin = tracked.origin if tracked else self._sessions.origin_of(request)
+            tracked = Tracked(request, given_after=self._steps, origin=origin)
             self._requests[request.request_id] = tracked
         tracked.load = None
         if not external:
@@ -139,8 +141,8 @@ class SchedulerSide:
         tracked.tables = list(block_ids)
         tracked.loaded = range(local // self._hashed, (local + external) // self._hashed)
         places = [(group, self._places(group, block_ids[group.id], tracked.loaded)) for group in self._groups]
-        parts = [self._part(request, group, block_ids[group.id], where) for group, where in places if where]
-        tracked.load = Load(self._job(), request.request_id, parts)
+        parts = [part for group, where in places for part in self._parts(request, group, block_ids[group.id], where)]
+        tracked.load = Load(self._job(), request.request_id, parts, tracked.origin)
         self._loads.append(tracked.load)
 
     # What is saved
@@ -156,7 +158,7 @@ class SchedulerSide:
             tracked = self._requests.get(request_id)
             # The request may have new blocks by now.
             if tracked and tracked.given_after != self._steps - 1:
-                self._requests[request_id] = Tracked(tracked.request)
+                self._requests[request_id] = Tracked(tracked.request, origin=tracked.origin)
         loads, self._loads = self._loads, []
         saves, self._last_saves = self._last_saves, []
         computed = _computed_before(output)
@@ -259,16 +261,17 @@ class SchedulerSide:
             return None
         wanted = _without(range(tracked.offered, done), tracked.loaded)
         tracked.offered = done
-        parts, events = [], []
+        parts: list[Part] = []
+        events: list[Any] = []
         for group in self._groups:
             if where := self._places(group, tables[group.id], wanted):
-                parts.append(self._part(tracked.request, group, tables[group.id], where))
+                parts += self._parts(tracked.request, group, tables[group.id], where)
                 events += stored_events(tracked.request, group, where) if self._wants_events else []
         if not parts:
             return None
         job = self._job()
         self._pins.hold(job, (block for part in parts for block in part.block_ids()), events)
-        return Save(job, parts)
+        return Save(job, parts, tracked.origin)
 
     def _places(self, group: Group, table: list[int], hashed: Sequence[int]) -> Sequence[int]:
         """The blocks of the group that end with one of these hashed blocks, without those that vLLM does not keep."""
@@ -280,12 +283,11 @@ class SchedulerSide:
         ends = (index // group.step for index in hashed if (index + 1) % group.step == 0)
         return [place for place in ends if place < len(table) and table[place] != NULL_BLOCK]
 
-    def _part(self, request: Any, group: Group, table: list[int], places: Sequence[int]) -> Part:
-        if group.step == 1 and isinstance(places, range):
-            run = slice(places.start, places.stop)
-            return Part.pack(group.id, request.block_hashes[run], table[run])
-        hashes = [request.block_hashes[(place + 1) * group.step - 1] for place in places]
-        return Part.pack(group.id, hashes, [table[place] for place in places])
+    def _parts(self, request: Any, group: Group, table: list[int], places: Sequence[int]) -> Iterator[Part]:
+        for run in _runs(places):
+            blocks = slice(run.start, run.stop)
+            hashes = request.block_hashes[(run.start + 1) * group.step - 1 : run.stop * group.step : group.step]
+            yield Part.pack(group.id, hashes, table[blocks], run.start)
 
     # How requests end
 
@@ -417,6 +419,19 @@ def _computed_before(output: Any) -> dict[str, int]:
     computed = {new.req_id: new.num_computed_tokens for new in output.scheduled_new_reqs}
     cached = output.scheduled_cached_reqs
     return computed | dict(zip(cached.req_ids, cached.num_computed_tokens, strict=True))
+
+
+def _runs(places: Sequence[int]) -> Iterator[range]:
+    """Ascending places, as runs without gaps."""
+    if isinstance(places, range):
+        if places:
+            yield places
+        return
+    start = 0
+    for end in range(1, len(places) + 1):
+        if end == len(places) or places[end] != places[end - 1] + 1:
+            yield range(places[start], places[end - 1] + 1)
+            start = end
 
 
 def _without(indexes: range, loaded: range) -> Sequence[int]:

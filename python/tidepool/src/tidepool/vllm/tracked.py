@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .messages import Load
+from .sessions import Origin
 
 #: vLLM's block that stands for "not needed".
 NULL_BLOCK = 0
@@ -31,6 +32,8 @@ class Tracked:
     proven_from: int = 0
     #: Whether it shares blocks with a request that must compute them anew; vLLM does not announce when it has.
     tainted: bool = False
+    #: Where in a session it belongs, if it says so.
+    origin: Origin | None = None
 
     def blocks(self) -> set[int]:
         return {block for table in self.tables for block in table if block != NULL_BLOCK}

@@ -17,7 +17,7 @@ from .settings import Settings
 
 logger = logging.getLogger("vllm.tidepool")  # under vLLM's own, so that its settings apply
 
-PackedPart = tuple[int, str, int, bytes, bytes]
+PackedPart = tuple[int, str, int, bytes, bytes, int]
 
 
 class WorkerSide:
@@ -112,7 +112,7 @@ class WorkerSide:
         self._namespace = step.namespace
         for load in step.loads:
             self._loading[load.job] = load
-            self._moves.load(load.job, self._packed(load.parts), after=self._stream())
+            self._moves.load(load.job, self._packed(load.parts), origin=load.origin, after=self._stream())
 
     def begin_saves(self, step: Step) -> None:
         """Starts the saves of a step's computed blocks, once for each step."""
@@ -121,7 +121,9 @@ class WorkerSide:
         self._saved = step
         for save in step.saves:
             self._saving.add(save.job)
-            self._moves.save(save.job, self._packed(save.parts), stripe=self._stripe, after=self._stream())
+            self._moves.save(
+                save.job, self._packed(save.parts), stripe=self._stripe, origin=save.origin, after=self._stream()
+            )
 
     def begin_idle_saves(self, step: Step) -> None:
         """As :meth:`begin_saves`, for a step that computes no tokens, whose end vLLM may not announce.
@@ -200,8 +202,9 @@ class WorkerSide:
 
     def _packed(self, parts: list[Part]) -> list[PackedPart]:
         assert self._namespace is not None
+        prefixes = {part.group: chain_prefix(self._namespace, part.group, self._label) for part in parts}
         return [
-            (part.group, chain_prefix(self._namespace, part.group, self._label), part.width, part.hashes, part.blocks)
+            (part.group, prefixes[part.group], part.width, part.hashes, part.blocks, part.depth)
             for part in parts
             if self._layouts[part.group] is not None
         ]
