@@ -19,7 +19,7 @@ pub struct Origin {
     pub session: SessionId,
     /// The conversation that started this one, where one agent starts another.
     pub parent: Option<SessionId>,
-    /// The request's number in the conversation, from 0.
+    /// The request's number in the conversation, from 0. To policies, uses of one session and turn are one request.
     pub turn: u32,
     /// How long the conversation paused before this request, from the end of its previous answer; 0 before the first.
     pub pause: Millis,
