@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use tidepool_testing::eventually;
 use tidepool_transfer::testing::{Break, Proxy};
 use tidepool_types::Epoch;
-use tidepool_wire::message::{List, Pattern, Pull, PullIds, PullOutcome, Reply, Request};
+use tidepool_wire::message::{List, Pattern, Pull, PullIds, PullOutcome, Reply, Request, ReserveOutcome, ViewOutcome};
 
 const LEN: usize = 64 << 10;
 
@@ -221,4 +221,31 @@ fn a_client_that_hangs_up_ends_its_pull() {
     eventually("blocks come in", || hanging.passed() >= 2 * LEN as u64);
     drop(client);
     eventually("the pull lets go of its space", || target.node.memory().stats().reserved == 0);
+}
+
+/// Two pulls that waited for room at the target had both turns at the source, and every other pull from there waited for them.
+#[test]
+fn a_pull_that_waits_for_room_leaves_its_source_to_others() {
+    let (source, target) = (source(10), start("target"));
+    let mut holder = target.unix(9);
+    let names: Vec<Vec<u8>> = (0..14).map(|number| format!("held {number}").into_bytes()).collect();
+    names.iter().for_each(|name| holder.put(name, &[7; 1 << 20]));
+    let ids: Vec<_> = names.iter().map(|name| id(name)).collect();
+    let Reply::Views(views) = holder.call(&Request::View(ids.into())).unwrap() else { panic!("not views") };
+    assert!(views.iter().all(|view| matches!(view, ViewOutcome::Pinned { .. })), "{views:?}");
+    // What room there is left goes to a block that nobody gives up either.
+    let rest = (0..).take_while(|number: &u64| {
+        let name = format!("rest {number}").into_bytes();
+        matches!(holder.reserve(&name, LEN as u64), ReserveOutcome::Taken { .. })
+    });
+    assert!(rest.count() > 0);
+    let (address, epoch) = (source.node.data_address(), source.node.epoch());
+    let mut waiting = [target.unix(1), target.unix(2)];
+    for (number, client) in waiting.iter_mut().enumerate() {
+        begin(client, &pull(address, epoch, 3_600_000, number..number + 1));
+    }
+    eventually("both wait for room", || target.node.memory().stats().waiting == 2);
+    let keys = vec![key(5)];
+    let moved = Pull { wait_millis: 3_600_000, source: address.to_string(), epoch, remove_source: true, keys };
+    assert_eq!(pulled(target.unix(3).call(&Request::Pull(moved)).unwrap()), [PullOutcome::NoSpace]);
 }

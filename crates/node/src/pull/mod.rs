@@ -143,11 +143,16 @@ impl Pulling<'_> {
             let mut claim = self.space.under_way.claim(self.ids(&left));
             let is_mine = |index: &usize| hangs || claim.has(&self.task.wanted[*index].id());
             let (mine, others): (Vec<usize>, Vec<usize>) = left.into_iter().partition(is_mine);
-            // Failing half-way leaves the rest unavailable, which is what the answer says.
-            if let Err(error) = self.bring(&mine, &mut claim) {
-                tracing::debug!(source = self.task.source, %error, "a pull failed");
-            }
+            let brought = self.bring(&mine, &mut claim);
             drop(claim);
+            let mut others = others;
+            // Failing half-way leaves the rest unavailable, which is what the answer says.
+            if let Err(error) = brought {
+                tracing::debug!(source = self.task.source, %error, "a pull failed");
+                // The pull that seemed to hang may only be slow.
+                let is_left = |index: &usize| hangs && self.outcomes[*index] == PullOutcome::Unavailable;
+                others.extend(mine.into_iter().filter(is_left));
+            }
             hangs = !self.space.under_way.wait(&self.ids(&others), self.is_wanted, self.until);
             left = self.note_here(others, PullOutcome::Joined);
         }
@@ -184,10 +189,24 @@ impl Pulling<'_> {
             }
             // Nothing is reserved, and nothing evicted, for a pull that waits for others at its source.
             let mut turn = self.source.turn(self.is_wanted, self.until)?;
+            // Another pull may have brought some meanwhile.
+            let left = self.note_here(indexes.to_vec(), PullOutcome::Joined);
+            indexes.iter().filter(|index| !left.contains(index)).for_each(|&index| {
+                claim.release(&self.task.wanted[index].id());
+            });
+            if left.is_empty() {
+                continue;
+            }
             // Offered piece by piece: a source remembers for a while only who copies what.
-            let mut offered = self.offered(&mut turn, indexes, claim)?;
+            let mut offered = self.offered(&mut turn, &left, claim)?;
             while !offered.is_empty() && (self.is_wanted)() && !self.until.has_passed() {
-                let coming = self.reserve_batch(&mut offered, claim);
+                let mut coming = self.reserve_batch(&mut offered, claim, false);
+                if coming.is_empty() && !offered.is_empty() {
+                    // Other pulls may have the turn while this one waits for room.
+                    drop(turn);
+                    coming = self.reserve_batch(&mut offered, claim, true);
+                    turn = self.source.turn(self.is_wanted, self.until)?;
+                }
                 if coming.is_empty() {
                     continue;
                 }
@@ -246,16 +265,19 @@ impl Pulling<'_> {
         Ok(offered)
     }
 
-    /// Takes space for the first of the blocks, as many as are read together.
-    fn reserve_batch(&mut self, offered: &mut VecDeque<Offered>, claim: &mut Claim<'_>) -> Vec<Coming> {
+    /// Takes space for the first of the blocks, as many as are read together. Only where it `waits` is space made for the first
+    /// one until the deadline; otherwise none comes back where there is none at once.
+    fn reserve_batch(&mut self, offered: &mut VecDeque<Offered>, claim: &mut Claim<'_>, waits: bool) -> Vec<Coming> {
         let (mut coming, mut bytes): (Vec<Coming>, u64) = (Vec::new(), 0);
         while let Some(next) = offered.front()
             && (coming.is_empty() || bytes + next.len <= BATCH_BYTES)
         {
             // A batch waits for space only while it has none itself: its own blocks may be what is in the way.
-            let until = if coming.is_empty() { self.until } else { Deadline::after(Duration::ZERO) };
+            let until = if coming.is_empty() && waits { self.until } else { Deadline::after(Duration::ZERO) };
+            // A move does not wait for space.
+            let is_final = coming.is_empty() && (waits || self.task.remove_source);
             match self.reserve(next, until) {
-                Err(NoRoom::Full) if !coming.is_empty() => break,
+                Err(NoRoom::Full) if !is_final => break,
                 Err(_) => {
                     let index = next.index;
                     self.conclude(index, PullOutcome::NoSpace, claim);
@@ -310,7 +332,16 @@ impl Reads for Landing<'_, '_, '_> {
         let (id, len) = (coming.reservation.id(), coming.reservation.len());
         let start = coming.reservation.address(0, len).expect("a reservation has all of its bytes");
         let destination = Destination::Into(Regions::One(Region { start, len: len as usize }));
-        ReadOp { token: read as u64, id, copy: Some(coming.copy), offset: 0, len: Some(len), destination, used: None }
+        ReadOp {
+            token: read as u64,
+            id,
+            copy: Some(coming.copy),
+            offset: 0,
+            len: Some(len),
+            destination,
+            used: None,
+            wants_checksums: true,
+        }
     }
 
     fn settle(&mut self, read: usize, outcome: Result<Done, Failure>) {

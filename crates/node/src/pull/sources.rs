@@ -18,10 +18,8 @@ use tidepool_wire::message::{Reply, Request};
 
 /// How long a source may take to welcome a connection, to take a request, or to answer over a connection that was kept.
 const WELCOME: Duration = Duration::from_secs(1);
-/// How long one answer may take to arrive once it has begun.
-const FRAME: Duration = Duration::from_secs(30);
-/// A source of which no block has come for so long is given up.
-const SILENCE: Duration = Duration::from_secs(5);
+/// A source of which no block has come for so long is given up. The longest block needs a tenth of a gigabit per second.
+const SILENCE: Duration = Duration::from_secs(90);
 /// How often a node that waits for an answer looks whether it is stopping.
 const STEP: Duration = Duration::from_millis(100);
 /// Sources that are kept: with their connections they take a part of the descriptors that a node sets aside. Past them the one
@@ -133,10 +131,7 @@ impl NodeSource {
     fn dial(&self, until: Deadline) -> Result<Connection, ConnError> {
         let dial = Dial { client: self.client, epoch: Some(self.epoch), lease_millis: 0 };
         let options = TcpOptions::default();
-        let mut dialled = dial.to(Place::Network(resolve(&self.address, until)?, &options), until)?;
-        // A large answer is not to be cut off where a look whether the node stops comes in between.
-        dialled.connection.set_frame_budget(FRAME);
-        Ok(dialled.connection)
+        Ok(dial.to(Place::Network(resolve(&self.address, until)?, &options), until)?.connection)
     }
 
     fn open(&self, until: Deadline) -> Result<Box<dyn Transport>, ConnError> {
@@ -229,6 +224,8 @@ fn exchange(
 ) -> Result<Reply, ConnError> {
     let number = connection.send(request, &[], until.capped(WELCOME))?;
     loop {
+        // An answer that has begun is not cut off where a look whether the node stops comes in between.
+        connection.set_frame_budget(until.remaining());
         let error = match connection.recv(until.capped(STEP)) {
             Ok((answered, reply)) if answered == number => return Ok(reply),
             Ok(_) => ConnError::Unexpected("a reply to another request"),

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tidepool_locks::{Condvar, Mutex};
 use tidepool_types::{BlockId, Deadline};
 
-/// How often a waiting pull looks whether it is still wanted.
+/// How often a waiting pull looks whether it is still wanted, and what other pulls have done with.
 const STEP: Duration = Duration::from_millis(100);
 /// How long a pull waits without any block coming for it: the source of another pull may hang, and its own may not.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 pub(crate) struct UnderWay {
     /// Short sections.
     ids: Mutex<FxHashSet<BlockId>>,
-    /// Signalled when a pull has ended, or has done with some of its blocks.
+    /// Signalled when a pull has ended.
     ended: Condvar,
 }
 
@@ -53,11 +53,11 @@ impl UnderWay {
 }
 
 impl Claim<'_> {
-    /// The pull has done with a block, however that ended.
+    /// The pull has done with a block, however that ended. Who waits for it finds out with the next look: to be woken for each
+    /// block of a batch would have every waiter look through all of its own.
     pub(super) fn release(&mut self, id: &BlockId) {
         if self.ids.remove(id) {
             self.under_way.ids.lock().remove(id);
-            self.under_way.ended.notify_all();
         }
     }
 

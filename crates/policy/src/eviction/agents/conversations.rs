@@ -10,6 +10,9 @@ use crate::eviction::Tag;
 use std::collections::HashMap;
 use tidepool_types::{Origin, SessionId};
 
+/// How long after the first part of a turn parts of earlier ones may come.
+const LATE_MILLIS: u64 = 60_000;
+
 /// Conversations without blocks that are always watched, however few blocks there are.
 const LEAST_WATCHED: u32 = 1024;
 
@@ -102,12 +105,13 @@ impl Conversations {
     }
 
     /// The conversation that a request of this session belongs to, or a new one. It goes on, unless this is one more part of the
-    /// request that it has made last.
+    /// request that it has made last, or a late part of an earlier one: saves come after the loads of the next turn.
     pub(super) fn named(&mut self, origin: &Origin, at: u64) -> u32 {
         let known = self.names.get(&origin.session).copied();
         let id = known.unwrap_or_else(|| self.unnamed());
         let conversation = &mut self.all[id as usize];
-        if conversation.asked.is_some_and(|asked| asked.turn == origin.turn) {
+        let is_late = |asked: Asked| origin.turn < asked.turn && at.saturating_sub(asked.began) < LATE_MILLIS;
+        if conversation.asked.is_some_and(|asked| asked.turn == origin.turn || is_late(asked)) {
             self.stop_waiting(id);
             return id;
         }

@@ -32,7 +32,7 @@ pub(super) fn millis(at: Duration) -> u64 {
 impl Current {
     fn goes_on(&self, at: u64, usage: &Use) -> bool {
         let session = |origin: Option<Origin>| origin.map(|origin| origin.session);
-        self.at == at && self.depth == usage.depth + 1 && session(self.origin) == session(usage.origin)
+        self.at == at && usage.depth.checked_add(1) == Some(self.depth) && session(self.origin) == session(usage.origin)
     }
 
     /// The kind of wait of the conversation once the request is over.
@@ -126,7 +126,7 @@ impl Agents {
             conversation,
             known: usage.origin.is_some(),
             depth: usage.depth,
-            length: usage.depth + 1,
+            length: usage.depth.saturating_add(1),
             tail: [None; 2],
         }
     }

@@ -225,3 +225,18 @@ proptest! {
         }
     }
 }
+
+/// A turn of two requests that overlap went on with each part of either, milliseconds apart, which is what was learnt of the tool.
+#[test]
+fn a_late_part_of_an_earlier_turn_is_no_turn_of_its_own() {
+    let mut conversations = Conversations::default();
+    let mut ask = |number, at| {
+        let id = conversations.named(&turn_of(7, number).unwrap(), at);
+        conversations.turn(id)
+    };
+    let first = ask(1, 0);
+    assert_eq!(ask(2, 5_000), first + 1);
+    assert_eq!([ask(1, 5_010), ask(2, 5_020), ask(1, 5_030)], [first + 1; 3], "late saves of the first turn");
+    assert_eq!(ask(3, 9_000), first + 2);
+    assert_eq!(ask(0, 200_000), first + 3, "another conversation under the same name, much later");
+}
