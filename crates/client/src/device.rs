@@ -68,7 +68,7 @@ impl Client {
         let ids = self.core().id_of_each(&keys);
         let read = |(item, id): (GetToDevice<'_>, Result<BlockId, InvalidInput>)| {
             let (used, place) = (self.use_at(item.depth), DevicePlace { door: Arc::clone(door), pieces: item.into });
-            let read = |id| Read::whole(id, Destination::Device(place)).used_for(used);
+            let read = |id| Read::whole(id, Destination::Device(Box::new(place))).used_for(used);
             id.map_or_else(|error| Read::refused(error.into()), read)
         };
         let mut reads: Vec<Read> = items.into_iter().zip(ids).map(read).collect();

@@ -49,7 +49,7 @@ pub(crate) struct Ready {
 pub(crate) enum Target {
     Lent(Regions),
     Own(Vec<u8>),
-    Device(DevicePlace),
+    Device(Box<DevicePlace>),
 }
 
 impl Target {

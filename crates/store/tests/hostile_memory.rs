@@ -76,6 +76,7 @@ fn garbage_in_headers_and_index_is_never_believed() {
                 len: None,
                 destination: destination(),
                 used: None,
+                wants_checksums: false,
             })
         };
         reader.submit((0..24).map(read).collect(), Deadline::after(Duration::from_secs(5)));

@@ -82,7 +82,16 @@ fn run(
     deadline: Deadline,
 ) -> Vec<Result<Done, Failure>> {
     let read = |(token, (key, destination)): (usize, (&[u8], Destination))| {
-        Op::Read(ReadOp { token: token as u64, id: id(key), copy: None, offset: 0, len: None, destination, used: None })
+        Op::Read(ReadOp {
+            token: token as u64,
+            id: id(key),
+            copy: None,
+            offset: 0,
+            len: None,
+            destination,
+            used: None,
+            wants_checksums: false,
+        })
     };
     let ops: Vec<Op> = reads.into_iter().enumerate().map(read).collect();
     let count = ops.len();
@@ -107,7 +116,7 @@ fn blocks_come_to_a_device_beside_those_that_come_to_the_host() {
     let places = LENS.map(|len| fixture.place(len));
     let mut reads: Vec<(&[u8], Destination)> = Vec::new();
     for (key, place) in keys.iter().zip(&places) {
-        reads.push((key, Destination::Device(place.clone())));
+        reads.push((key, Destination::Device(Box::new(place.clone()))));
         reads.push((key, Destination::Allocate));
     }
     for (number, outcome) in fixture.read(reads).into_iter().enumerate() {
@@ -128,7 +137,7 @@ fn a_read_to_a_device_fails_for_the_reasons_that_others_do() {
     let held = fixture.memory.peek(&id(b"damaged")).unwrap();
     let copy = held.copy();
     flip_bit(&fixture.slab, held.offset() + 4000);
-    let to = |len| Destination::Device(fixture.place(len));
+    let to = |len| Destination::Device(Box::new(fixture.place(len)));
     let reads: Vec<(&[u8], Destination)> =
         vec![(b"absent", to(5000)), (b"damaged", to(5000)), (b"whole", to(4999)), (b"whole", to(5001))];
     let outcomes = fixture.read(reads).into_iter().map(Result::unwrap_err).collect::<Vec<_>>();
@@ -148,7 +157,7 @@ fn a_read_to_a_device_fails_for_the_reasons_that_others_do() {
 fn a_transport_without_mapped_memory_does_not_reach_a_device() {
     let (fixture, node) = (Fixture::new(), MemoryNode::new(Epoch(1)));
     node.put(id(b"k"), vec![7; 100]);
-    let to = Destination::Device(fixture.place(100));
+    let to = Destination::Device(Box::new(fixture.place(100)));
     let soon = Deadline::after(Duration::from_secs(10));
     let outcome = run(MemoryTransport::new(node), vec![(b"k", to)], soon).remove(0);
     assert_eq!(outcome.unwrap_err(), Failure::Unavailable);

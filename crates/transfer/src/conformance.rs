@@ -88,7 +88,16 @@ pub fn check_all(owner: &dyn Owner) {
 /// A read of all of block `number`.
 #[must_use]
 pub fn read(number: u64, destination: Destination) -> ReadOp {
-    ReadOp { token: number, id: block_id(number), copy: None, offset: 0, len: None, destination, used: None }
+    ReadOp {
+        token: number,
+        id: block_id(number),
+        copy: None,
+        offset: 0,
+        len: None,
+        destination,
+        used: None,
+        wants_checksums: false,
+    }
 }
 
 /// Submits `ops` and waits until all have completed; in order of their tokens.
@@ -238,17 +247,23 @@ fn a_whole_block_comes_with_the_checksums_that_it_was_verified_with(owner: &dyn 
     for (number, len) in (360u64..).zip(SIZES) {
         let bytes = block_bytes(number, len);
         owner.put(number, &bytes);
-        let part = ReadOp { token: 0, len: Some(len as u64 - 1), ..read(number, Destination::Allocate) };
+        let part = ReadOp {
+            token: 0,
+            len: Some(len as u64 - 1),
+            wants_checksums: true,
+            ..read(number, Destination::Allocate)
+        };
         let mut into = vec![0; len];
         let into = Destination::Into(Regions::One(Region::of_mut(&mut into)));
-        let whole = [Destination::Allocate, into].map(|destination| Op::Read(read(number, destination)));
+        let whole = [Destination::Allocate, into]
+            .map(|destination| Op::Read(ReadOp { wants_checksums: true, ..read(number, destination) }));
         let parts = if len > 1 { vec![Op::Read(part)] } else { Vec::new() };
         for completion in run(&mut *transport, parts.into_iter().chain(whole).collect()) {
             let is_part = completion.token == 0;
             let Ok(Done::Read { checksums, .. }) = completion.outcome else { panic!("{completion:?}") };
             let expected =
                 (owner.brings_checksums() && !is_part).then(|| BlockChecksum::new(block_id(number), len as u64));
-            assert_eq!(checksums, expected.map(|checksum| checksum.range(0, &bytes)), "block of {len} bytes");
+            assert_eq!(checksums, expected.map(|checksum| Box::new(checksum.range(0, &bytes))), "block of {len} bytes");
         }
     }
 }

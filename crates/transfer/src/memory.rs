@@ -243,7 +243,7 @@ impl MemoryTransport {
                 None
             }
         };
-        let checksums = (len == block_len).then(|| block.checksums.clone());
+        let checksums = (op.wants_checksums && len == block_len).then(|| Box::new(block.checksums.clone()));
         Ok(Done::Read { copy: block.copy, slot: None, writer: block.writer, block_len, bytes: len, data, checksums })
     }
 

@@ -52,7 +52,7 @@ pub enum Destination {
     Allocate,
     /// Into a device's memory, which is exactly as long as the block. Only a transport through mapped memory can; with
     /// others the read fails with [`Failure::Unavailable`].
-    Device(DevicePlace),
+    Device(Box<DevicePlace>),
 }
 
 /// Reads a range of one block.
@@ -71,7 +71,9 @@ pub struct ReadOp {
     /// Where they go.
     pub destination: Destination,
     /// What is known of the use that the read is.
-    pub used: Option<UsedFor>,
+    pub used: Option<Box<UsedFor>>,
+    /// Whether the completion of a whole block is to bring its checksums.
+    pub wants_checksums: bool,
 }
 
 /// Fills one reservation and makes its checksums.
@@ -180,9 +182,9 @@ pub enum Done {
         bytes: u64,
         /// The bytes, when the transport allocated the memory.
         data: Option<Vec<u8>>,
-        /// One checksum for each chunk of a whole block, verified on arrival; `None` where the transport did not verify, or
-        /// read only a part.
-        checksums: Option<Sums>,
+        /// One checksum for each chunk of a whole block, verified on arrival; `None` where they were not wanted, the transport did
+        /// not verify, or only a part was read.
+        checksums: Option<Box<Sums>>,
     },
     /// A write, with the checksums to seal it with.
     Written {

@@ -58,7 +58,7 @@ fn attempt(
     memory.touch(&core.counters, |touch| {
         for completion in done {
             let Some(read) = read_of(reads, &completion) else { continue };
-            let (id, used, index) = (read.id, read.used, completion.token as usize);
+            let (id, used, index) = (read.id, read.used.as_deref().copied(), completion.token as usize);
             match read.settle(completion.outcome) {
                 Verdict::Hit(hit) => {
                     hits += 1;

@@ -16,7 +16,7 @@ pub(crate) struct Read {
     /// Where they go.
     pub(crate) into: Destination,
     /// What is known of the use that it is.
-    pub(crate) used: Option<UsedFor>,
+    pub(crate) used: Option<Box<UsedFor>>,
     pub(crate) state: State,
 }
 
@@ -88,7 +88,7 @@ impl Read {
 
     /// The same, as a use that is known better.
     pub(crate) fn used_for(self, used: Option<UsedFor>) -> Self {
-        Self { used, ..self }
+        Self { used: used.map(Box::new), ..self }
     }
 
     /// Only `range` of the block, when there is one.
@@ -122,8 +122,9 @@ impl Read {
 
     /// The operation that reads it; its token is the read's place in its batch.
     pub(crate) fn op(&self, token: usize) -> ReadOp {
-        let Self { id, offset, len, used, .. } = *self;
-        ReadOp { token: token as u64, id, copy: None, offset, len, destination: self.into.clone(), used }
+        let Self { id, offset, len, .. } = *self;
+        let (destination, used) = (self.into.clone(), self.used.clone());
+        ReadOp { token: token as u64, id, copy: None, offset, len, destination, used, wants_checksums: false }
     }
 
     /// Takes note of an attempt's end.

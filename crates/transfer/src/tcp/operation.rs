@@ -58,7 +58,8 @@ pub(super) struct Read {
     /// The copy that the caller or the first answer named.
     pub(super) copy: Option<CopyName>,
     pub(super) offset: u64,
-    pub(super) used: Option<UsedFor>,
+    pub(super) used: Option<Box<UsedFor>>,
+    wants_checksums: bool,
     wanted: Option<u64>,
     destination: Destination,
     /// Known from the first answer on.
@@ -78,7 +79,7 @@ struct Known {
     /// The memory, when the transport allocates it.
     data: Option<Vec<u8>>,
     /// One for each chunk of a whole block that has landed; `None` for a part of a block.
-    checksums: Option<Sums>,
+    checksums: Option<Box<Sums>>,
 }
 
 #[derive(Debug)]
@@ -151,8 +152,8 @@ impl Operation {
 
 impl Read {
     fn new(op: ReadOp) -> Self {
-        let ReadOp { id, copy, offset, len, destination, used, .. } = op;
-        Self { id, copy, offset, used, wanted: len, destination, known: None }
+        let ReadOp { id, copy, offset, len, destination, used, wants_checksums, .. } = op;
+        Self { id, copy, offset, used, wants_checksums, wanted: len, destination, known: None }
     }
 
     /// Bytes to ask for first. At least one, unless the caller wants none: the answer then says how long the block is.
@@ -219,7 +220,7 @@ impl Read {
             Destination::Into(_) | Destination::Device(_) => None,
             Destination::Allocate => Some(vec![0; total as usize]),
         };
-        let checksums = (total == block_len).then(Sums::new);
+        let checksums = (self.wants_checksums && total == block_len).then(Box::default);
         Ok(Known { copy: hit.copy, writer: hit.writer, block_len, total, left: total, data, checksums })
     }
 
@@ -228,7 +229,7 @@ impl Read {
         let Some(Known { block_len, checksums: Some(kept), .. }) = &mut self.known else { return };
         let chunks = chunk_count(*block_len) as usize;
         if sums.len() == chunks {
-            *kept = sums;
+            **kept = sums;
             return;
         }
         kept.resize(chunks, 0);

@@ -79,7 +79,7 @@ impl Items {
     fn add(&mut self, work: &Work, slice: &Slice) -> bool {
         match work {
             Work::Read(read) if self.ranges.is_empty() => {
-                Run::note(&mut self.runs, self.blocks.len(), read.used);
+                Run::note(&mut self.runs, self.blocks.len(), read.used.as_deref().copied());
                 self.blocks.push(read.item(slice));
             }
             Work::ReadRange(read) if self.blocks.is_empty() => self.ranges.push(read.item(slice)),
@@ -338,7 +338,16 @@ mod tests {
         let later = Deadline::after(Duration::from_secs(60));
         for token in 0..reads {
             let (id, destination) = (BlockId::from_bytes([token as u8; 16]), Destination::Allocate);
-            let read = ReadOp { token, id, copy: None, offset: 0, len: Some(LEN), destination, used: None };
+            let read = ReadOp {
+                token,
+                id,
+                copy: None,
+                offset: 0,
+                len: Some(LEN),
+                destination,
+                used: None,
+                wants_checksums: false,
+            };
             board.submit(Op::Read(read), later, false).unwrap();
         }
         for stream in 0..streams {
