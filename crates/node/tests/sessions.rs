@@ -60,16 +60,7 @@ const WAYS: [(&str, UseOne); 6] = [
         let mut tcp = TcpTransport::connect(address.0, address.1, ClientId(3), TcpConfig::default(), soon()).unwrap();
         let used = runs[0].origin.map(|origin| UsedFor { depth: runs[0].depth, origin });
         let (id, destination) = (id(key.as_bytes()), Destination::Allocate);
-        let read = ReadOp {
-            token: 1,
-            id,
-            copy: None,
-            offset: 0,
-            len: None,
-            destination,
-            used: used.map(Box::new),
-            wants_checksums: false,
-        };
+        let read = ReadOp { used: used.map(Box::new), ..ReadOp::whole(1, id, destination) };
         assert_eq!(tcp.submit(vec![Op::Read(read)], soon()), [Ok(())]);
         let mut done = Vec::new();
         while done.is_empty() {

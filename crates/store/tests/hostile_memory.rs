@@ -67,18 +67,7 @@ fn garbage_in_headers_and_index_is_never_believed() {
             map.write_at(&new.to_le_bytes(), at).unwrap();
         }
         let destination = || Destination::Allocate;
-        let read = |n| {
-            Op::Read(ReadOp {
-                token: n,
-                id: numbered(n),
-                copy: None,
-                offset: 0,
-                len: None,
-                destination: destination(),
-                used: None,
-                wants_checksums: false,
-            })
-        };
+        let read = |n| Op::Read(ReadOp::whole(n, numbered(n), destination()));
         reader.submit((0..24).map(read).collect(), Deadline::after(Duration::from_secs(5)));
         let mut done = Vec::new();
         reader.poll(&mut done, Deadline::after(Duration::from_secs(5)));

@@ -82,16 +82,7 @@ fn run(
     deadline: Deadline,
 ) -> Vec<Result<Done, Failure>> {
     let read = |(token, (key, destination)): (usize, (&[u8], Destination))| {
-        Op::Read(ReadOp {
-            token: token as u64,
-            id: id(key),
-            copy: None,
-            offset: 0,
-            len: None,
-            destination,
-            used: None,
-            wants_checksums: false,
-        })
+        Op::Read(ReadOp::whole(token as u64, id(key), destination))
     };
     let ops: Vec<Op> = reads.into_iter().enumerate().map(read).collect();
     let count = ops.len();

@@ -92,16 +92,7 @@ fn get_all(transport: &mut TcpTransport, target: &mut [u8], block: usize, batch:
         let read = |(at, place): (usize, &mut [u8])| {
             let id = id_of(block, number * batch + at);
             let destination = Destination::Into(Regions::One(Region::of_mut(place)));
-            Op::Read(ReadOp {
-                token: at as u64,
-                id,
-                copy: None,
-                offset: 0,
-                len: None,
-                destination,
-                used: None,
-                wants_checksums: false,
-            })
+            Op::Read(ReadOp::whole(at as u64, id, destination))
         };
         let ops: Vec<Op> = part.chunks_mut(block).enumerate().map(read).collect();
         let (count, deadline) = (ops.len(), Deadline::after(Duration::from_secs(10)));

@@ -88,16 +88,7 @@ pub fn check_all(owner: &dyn Owner) {
 /// A read of all of block `number`.
 #[must_use]
 pub fn read(number: u64, destination: Destination) -> ReadOp {
-    ReadOp {
-        token: number,
-        id: block_id(number),
-        copy: None,
-        offset: 0,
-        len: None,
-        destination,
-        used: None,
-        wants_checksums: false,
-    }
+    ReadOp::whole(number, block_id(number), destination)
 }
 
 /// Submits `ops` and waits until all have completed; in order of their tokens.

@@ -22,7 +22,7 @@
 //! node.put(id, b"state".to_vec());
 //!
 //! let mut transport = MemoryTransport::new(node);
-//! let read = ReadOp { token: 1, id, copy: None, offset: 0, len: None, destination: Destination::Allocate, used: None, wants_checksums: false };
+//! let read = ReadOp::whole(1, id, Destination::Allocate);
 //! let deadline = Deadline::after(Duration::from_secs(1));
 //! transport.submit(vec![Op::Read(read)], deadline);
 //! let mut done = Vec::new();

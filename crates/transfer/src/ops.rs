@@ -76,6 +76,14 @@ pub struct ReadOp {
     pub wants_checksums: bool,
 }
 
+impl ReadOp {
+    /// Reads all of a block, of whichever copy.
+    #[must_use]
+    pub fn whole(token: u64, id: BlockId, destination: Destination) -> Self {
+        Self { token, id, copy: None, offset: 0, len: None, destination, used: None, wants_checksums: false }
+    }
+}
+
 /// Fills one reservation and makes its checksums.
 #[derive(Debug)]
 pub struct WriteOp {

@@ -124,7 +124,7 @@ impl Read {
     pub(crate) fn op(&self, token: usize) -> ReadOp {
         let Self { id, offset, len, .. } = *self;
         let (destination, used) = (self.into.clone(), self.used.clone());
-        ReadOp { token: token as u64, id, copy: None, offset, len, destination, used, wants_checksums: false }
+        ReadOp { offset, len, used, ..ReadOp::whole(token as u64, id, destination) }
     }
 
     /// Takes note of an attempt's end.

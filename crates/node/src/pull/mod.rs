@@ -333,14 +333,10 @@ impl Reads for Landing<'_, '_, '_> {
         let start = coming.reservation.address(0, len).expect("a reservation has all of its bytes");
         let destination = Destination::Into(Regions::One(Region { start, len: len as usize }));
         ReadOp {
-            token: read as u64,
-            id,
             copy: Some(coming.copy),
-            offset: 0,
             len: Some(len),
-            destination,
-            used: None,
             wants_checksums: true,
+            ..ReadOp::whole(read as u64, id, destination)
         }
     }
 

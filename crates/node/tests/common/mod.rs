@@ -129,16 +129,7 @@ impl Client {
 /// Reads one block through any transport.
 pub(crate) fn read(transport: &mut impl Transport, key: &[u8]) -> Result<Vec<u8>, Failure> {
     let destination = Destination::Allocate;
-    let op = ReadOp {
-        token: 9,
-        id: id(key),
-        copy: None,
-        offset: 0,
-        len: None,
-        destination,
-        used: None,
-        wants_checksums: false,
-    };
+    let op = ReadOp::whole(9, id(key), destination);
     assert_eq!(transport.submit(vec![Op::Read(op)], soon()), [Ok(())]);
     let mut done = Vec::new();
     while done.is_empty() {

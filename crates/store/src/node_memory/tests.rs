@@ -44,16 +44,7 @@ fn get(transport: &mut ShmTransport, key: &[u8]) -> Result<Vec<u8>, Failure> {
 }
 
 fn get_range(transport: &mut ShmTransport, key: &[u8], offset: u64, len: Option<u64>) -> Result<Vec<u8>, Failure> {
-    let read = ReadOp {
-        token: 3,
-        id: id(key),
-        copy: None,
-        offset,
-        len,
-        destination: Destination::Allocate,
-        used: None,
-        wants_checksums: false,
-    };
+    let read = ReadOp { offset, len, ..ReadOp::whole(3, id(key), Destination::Allocate) };
     // However busy the host is.
     let deadline = Deadline::after(Duration::from_secs(60));
     assert_eq!(transport.submit(vec![Op::Read(read)], deadline), [Ok(())]);

@@ -338,16 +338,7 @@ mod tests {
         let later = Deadline::after(Duration::from_secs(60));
         for token in 0..reads {
             let (id, destination) = (BlockId::from_bytes([token as u8; 16]), Destination::Allocate);
-            let read = ReadOp {
-                token,
-                id,
-                copy: None,
-                offset: 0,
-                len: Some(LEN),
-                destination,
-                used: None,
-                wants_checksums: false,
-            };
+            let read = ReadOp { len: Some(LEN), ..ReadOp::whole(token, id, destination) };
             board.submit(Op::Read(read), later, false).unwrap();
         }
         for stream in 0..streams {
